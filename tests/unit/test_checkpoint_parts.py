@@ -18,7 +18,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("kind", PARTS)
-def test_parts_are_refused_alone_and_together(tmp_path, kind):
+def test_describe_parts_are_refused_alone_and_together(tmp_path, kind):
     names, tool = PARTS[kind]
     for name in names:
         torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
@@ -29,7 +29,7 @@ def test_parts_are_refused_alone_and_together(tmp_path, kind):
         FolderSource(tmp_path).steps()
 
 
-def test_what_the_name_says_of_the_whole_counts_where_the_others_are_not_there(tmp_path):
+def test_describe_part_by_the_total_in_its_name(tmp_path):
     for name in ("model_world_size_4_rank_3.pt", "model-00002-of-00003.bin"):
         torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
         with pytest.raises(UserError, match=r"one of [34] parts of a checkpoint \(.* of [34]\)"):
@@ -39,20 +39,20 @@ def test_what_the_name_says_of_the_whole_counts_where_the_others_are_not_there(t
 @pytest.mark.parametrize(
     "names", [["consolidated.00.pth"], ["model_world_size_1_rank_0.pt"], ["lora_rank8.pt", "lora_rank16.pt"]]
 )
-def test_one_part_that_is_the_whole_and_the_ranks_of_a_sweep_are_read(tmp_path, names):
+def test_describe_one_part_is_whole_and_ranks_of_sweep_are_read(tmp_path, names):
     for name in names:
         torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
         assert "w" in toposcale.describe(tmp_path / name, features="norms").index
 
 
-def test_a_folder_that_deepspeed_wrote_names_its_own_script(tmp_path):
+def test_describe_folder_deepspeed_wrote_names_its_own_script(tmp_path):
     (tmp_path / "zero_to_fp32.py").touch()
     (tmp_path / "global_step10").mkdir()
     with pytest.raises(UserError, match=rf"join them: python {tmp_path}/zero_to_fp32\.py {tmp_path} OUT$"):
         toposcale.describe(tmp_path)
 
 
-def test_states_of_optimizer_and_schedule_are_never_recommended(tmp_path):
+def test_describe_never_recommends_the_state_of_an_optimizer(tmp_path):
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
         torch.save({"state": {}, "param_groups": []}, tmp_path / name)
     with pytest.raises(
@@ -75,7 +75,7 @@ def test_states_of_optimizer_and_schedule_are_never_recommended(tmp_path):
         ("tp_rank_00_pp_rank_000", "tp_rank_00_pp_rank_001"),
     ],
 )
-def test_parts_in_folders_of_ranks_are_refused(tmp_path, ranks):
+def test_describe_parts_in_folders_of_ranks_are_refused(tmp_path, ranks):
     """Of two processes the file, the folder and the folder above are refused; of one process all three are read."""
     folder = tmp_path / "iter_0000100"
     for rank in ranks:

@@ -40,7 +40,7 @@ def saved(path, **tensors):
     "name",
     ["step-{:08d}.safetensors", "step{}.safetensors", "step{}/model.safetensors", "checkpoint-{}/model.safetensors"],
 )
-def test_checkpoints_are_found_under_their_usual_names(tmp_path, name):
+def test_folder_source_checkpoints_found_under_their_usual_names(tmp_path, name):
     for step in (0, 30, 200):
         saved(tmp_path / name.format(step), w=MATRIX)
     source = checkpoints.FolderSource(tmp_path)
@@ -52,7 +52,7 @@ def test_checkpoints_are_found_under_their_usual_names(tmp_path, name):
         checkpoints.FolderSource(tmp_path, wanted=(0, 7)).steps()
 
 
-def test_no_folder_and_no_checkpoints(tmp_path):
+def test_folder_source_no_folder_and_no_checkpoints(tmp_path):
     with pytest.raises(UserError, match="no such folder of checkpoints"):
         checkpoints.FolderSource(tmp_path / "none").steps()
     with pytest.raises(UserError, match="so there is no checkpoint; the folder is empty"):
@@ -82,7 +82,7 @@ def test_no_folder_and_no_checkpoints(tmp_path):
         (["only_700.pt", "final.pt"], "only_{step}.pt", ["final.pt"]),
     ],
 )
-def test_the_step_is_the_number_that_varies(tmp_path, names, pattern, without_step):
+def test_folder_source_the_step_is_the_number_that_varies(tmp_path, names, pattern, without_step):
     """A number with a point is none, and of two the one behind the word step or epoch is meant."""
     for name in names:
         (tmp_path / name).touch()
@@ -95,7 +95,7 @@ def test_the_step_is_the_number_that_varies(tmp_path, names, pattern, without_st
     assert source.without_step == without_step
 
 
-def test_the_only_file_without_a_number_is_measured_or_refused_with_the_remedy(tmp_path):
+def test_folder_source_of_the_only_file_without_a_number(tmp_path):
     save_file({"w": MATRIX}, tmp_path / "final.safetensors")
     with pytest.raises(
         UserError, match=r"rename them, as to final-1000\.safetensors; or .* toposcale describe .*final\.saf"
@@ -107,7 +107,7 @@ def test_the_only_file_without_a_number_is_measured_or_refused_with_the_remedy(t
         weight_files.weight_files(tmp_path)
 
 
-def test_a_folder_that_is_a_checkpoint_itself_has_the_step_of_its_trainer(tmp_path):
+def test_folder_source_folder_checkpoint_itself_step_of_trainer(tmp_path):
     save_file({"w": MATRIX}, tmp_path / "model.safetensors")
     with pytest.raises(
         UserError, match=r"one checkpoint, which does not hold its step; if its name does, name the folder"
@@ -124,7 +124,7 @@ def test_a_folder_that_is_a_checkpoint_itself_has_the_step_of_its_trainer(tmp_pa
     assert source.without_step == ["model.safetensors"]
 
 
-def test_steps_that_the_files_hold_take_the_place_of_those_in_names(tmp_path):
+def test_folder_source_steps_inside_the_files(tmp_path):
     torch = pytest.importorskip("torch")
     dated = ("run_2024-03-01_12-00-00.pth", "run_2024-03-01_13-30-00.pth", "run_2024-03-02_15-00-00.pth")
     for step, name in zip((300, 100, 200), dated, strict=True):
@@ -182,7 +182,7 @@ def cached_repository(hub, *revisions):
     return repository
 
 
-def test_hub_cache_has_snapshots_and_no_steps(tmp_path):
+def test_describe_hub_cache_has_snapshots_and_no_steps(tmp_path):
     repository = cached_repository(tmp_path / "hub", "abc123")
     blob = repository / "blobs" / f"{0:040d}"  # safetensors by its content
     for path in (repository.parent, repository, repository / "snapshots", repository / "snapshots" / "abc123", blob):
@@ -194,7 +194,7 @@ def test_hub_cache_has_snapshots_and_no_steps(tmp_path):
             checkpoints.FolderSource(path).steps()
 
 
-def test_hub_cache_of_two_revisions_is_asked_for(tmp_path):
+def test_describe_hub_cache_of_two_revisions_is_asked_for(tmp_path):
     repository = cached_repository(tmp_path, "abc123", "4d5e")
     with pytest.raises(UserError, match=r"snapshots of 2 revisions; name one of them, such as .*snapshots/abc123$"):
         toposcale.describe(tmp_path)
@@ -210,7 +210,7 @@ OTHER_FORMATS = {
 
 
 @pytest.mark.parametrize("names", OTHER_FORMATS)
-def test_weight_files_names_other_formats_with_what_reads_them(tmp_path, names):
+def test_weight_files_names_other_formats_and_what_reads_them(tmp_path, names):
     for name in names.split():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"PK")
@@ -219,7 +219,7 @@ def test_weight_files_names_other_formats_with_what_reads_them(tmp_path, names):
             read(tmp_path)
 
 
-def test_weight_files_names_tensorflow_by_its_files(tmp_path):
+def test_describe_weight_files_names_tensorflow_by_its_files(tmp_path):
     for name in ("net.index", "net.data-00000-of-00001"):
         (tmp_path / name).touch()
         for path in (tmp_path / name, tmp_path / "net"):
@@ -227,7 +227,7 @@ def test_weight_files_names_tensorflow_by_its_files(tmp_path):
                 toposcale.describe(path)
 
 
-def test_weights_in_a_part_of_a_checkpoint_are_found(tmp_path):
+def test_folder_source_weights_in_part_of_a_checkpoint_are_found(tmp_path):
     for step in (500, 1000):
         (tmp_path / f"checkpoint-{step}" / "unet").mkdir(parents=True)
         save_file({"w": MATRIX}, tmp_path / f"checkpoint-{step}/unet/diffusion_pytorch_model.safetensors")
@@ -242,7 +242,7 @@ def test_weights_in_a_part_of_a_checkpoint_are_found(tmp_path):
         checkpoints.FolderSource(tmp_path / "runs").steps()
 
 
-def test_further_weights_in_a_file_are_said(tmp_path):
+def test_checkpoint_further_weights_in_a_file_are_said(tmp_path):
     torch = pytest.importorskip("torch")
     weights = {"w": torch.ones(3, 2)}
     optimizer = {"state": {0: {"exp_avg": torch.ones(3, 2)}}, "param_groups": []}
@@ -253,7 +253,7 @@ def test_further_weights_in_a_file_are_said(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["seed_{}", "run{}", "fold-{}", "version_{}"])
-def test_numbers_of_trainings_are_no_steps(tmp_path, name):
+def test_folder_source_numbers_of_trainings_are_no_steps(tmp_path, name):
     for number in (1, 2):
         (tmp_path / name.format(number)).mkdir()
         save_file({"w": MATRIX}, tmp_path / name.format(number) / "model.safetensors")
@@ -261,7 +261,7 @@ def test_numbers_of_trainings_are_no_steps(tmp_path, name):
         checkpoints.FolderSource(tmp_path).steps()
 
 
-def test_a_number_that_may_be_a_size_is_asked_for(tmp_path):
+def test_folder_source_a_number_that_may_be_a_size_is_asked_for(tmp_path):
     saved(tmp_path / "moe-2k.safetensors", w=MATRIX)
     with pytest.raises(
         UserError, match=r"if the number is a step, state pattern: 'moe-{step}k\.safetensors'; or measure"
@@ -270,7 +270,7 @@ def test_a_number_that_may_be_a_size_is_asked_for(tmp_path):
     assert checkpoints.FolderSource(tmp_path, "moe-{step}k.safetensors").steps() == [2000]
 
 
-def test_two_patterns_that_match_as_many_names_are_both_told(tmp_path):
+def test_folder_source_of_two_patterns_asks_for_one(tmp_path):
     for name in ("a1.pt", "a2.pt", "b1.pt", "b2.pt"):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=r"match pattern: 'a{step}\.pt' and pattern: 'b{step}\.pt' equally"):
@@ -278,7 +278,7 @@ def test_two_patterns_that_match_as_many_names_are_both_told(tmp_path):
     assert checkpoints.FolderSource(tmp_path, "b{step}.pt").steps() == [1, 2]
 
 
-def test_checkpoints_lie_one_folder_deeper(tmp_path):
+def test_folder_source_checkpoints_lie_one_folder_deeper(tmp_path):
     for step in (1, 2):
         saved(tmp_path / "one" / f"step-{step}.safetensors", w=MATRIX)
     (tmp_path / "logs").mkdir()
@@ -297,7 +297,7 @@ def test_runs_in_a_folder_do_not_follow_a_link_to_what_is_above_it(tmp_path):
     assert sources.runs_in(tmp_path / "checkpoints") == []
 
 
-def test_damaged_checkpoints_and_those_of_another_shape_are_missing_with_a_reason(tmp_path):
+def test_folder_source_gives_a_reason_for_missing_checkpoints(tmp_path):
     for step in (10, 20, 30):
         saved(tmp_path / f"step{step}.safetensors", w=MATRIX)
     half = saved(tmp_path / "step40.safetensors", w=MATRIX)
@@ -310,7 +310,7 @@ def test_damaged_checkpoints_and_those_of_another_shape_are_missing_with_a_reaso
     assert all(str(tmp_path / f"step{step}.safetensors") in reason for step, reason in missing.items())
 
 
-def test_what_is_wrong_with_one_checkpoint_is_its_gap_whatever_exception_says_it(tmp_path, monkeypatch):
+def test_folder_source_exception_is_a_gap_of_one_checkpoint(tmp_path, monkeypatch):
     for step in (1, 2):
         saved(tmp_path / f"step{step}.safetensors", w=MATRIX)
 
@@ -333,7 +333,7 @@ def test_what_is_wrong_with_one_checkpoint_is_its_gap_whatever_exception_says_it
             checkpoints.FolderSource(tmp_path).usable_steps()
 
 
-def test_trainings_of_other_shapes_are_listed_with_their_steps(tmp_path):
+def test_folder_source_lists_trainings_of_other_shapes(tmp_path):
     """A longer training of another architecture took the place of part of a shorter one."""
     for step, tensor in ((10, MATRIX), (20, MATRIX[:2]), (30, MATRIX), (40, MATRIX[:2]), (60, MATRIX[:2])):
         saved(tmp_path / f"step{step}.safetensors", w=tensor)
@@ -342,13 +342,13 @@ def test_trainings_of_other_shapes_are_listed_with_their_steps(tmp_path):
     assert checkpoints.FolderSource(tmp_path, wanted=(10, 30)).usable_steps() == ((10, 30), {})
 
 
-def test_a_folder_without_one_usable_checkpoint_is_refused(tmp_path):
+def test_folder_source_refuses_no_usable_checkpoint(tmp_path):
     (tmp_path / "step10.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match="no checkpoint can be used"):
         checkpoints.FolderSource(tmp_path).usable_steps()
 
 
-def test_the_last_whole_state_of_a_trainer_counts(tmp_path):
+def test_folder_source_the_last_whole_state_of_a_trainer_counts(tmp_path):
     source = checkpoints.FolderSource(tmp_path)
     whole = json.dumps({"log_history": [], "global_step": 1})
     for step, state in ((10, whole), (20, whole), (30, whole[:9])):
@@ -372,7 +372,7 @@ def states(folder, **logs):
     return checkpoints.FolderSource(folder)
 
 
-def test_two_trainings_in_one_folder_are_refused_and_both_are_named(tmp_path):
+def test_folder_source_refuses_two_trainings_by_name(tmp_path):
     source = states(tmp_path, c10=([5.0], 30), c20=([5.1, 4.0], 30), c30=([5.1, 4.0, 3.0], 30))
     with pytest.raises(UserError, match=r"of 2 trainings .*: steps: \[10\] or steps: \[20, 30\]$") as caught:
         source.check_one_training()
@@ -380,25 +380,25 @@ def test_two_trainings_in_one_folder_are_refused_and_both_are_named(tmp_path):
     checkpoints.FolderSource(tmp_path, wanted=(20, 30)).check_one_training()
 
 
-def test_a_training_between_the_checkpoints_of_another_is_told_apart(tmp_path):
+def test_folder_source_of_a_training_between_another(tmp_path):
     source = states(tmp_path, c10=([5.0], 30), c20=([5.1, 4.0], 30), c30=([5.0, 4.0, 3.0], 30))
     with pytest.raises(UserError, match=r": steps: \[10, 30\] or steps: \[20\]$"):
         source.check_one_training()
 
 
-def test_two_trainings_that_logged_nothing_yet_are_told_by_their_last_steps(tmp_path):
+def test_folder_source_of_two_trainings_without_logs(tmp_path):
     with pytest.raises(UserError, match=r": steps: \[10\] or steps: \[20\]$"):
         states(tmp_path, c10=([], 30), c20=([4.0], 40)).check_one_training()
 
 
-def test_one_training_that_was_resumed_for_longer_or_logged_nan_is_one(tmp_path):
+def test_folder_source_takes_a_resumed_training_as_one(tmp_path):
     losses = [5.0, float("nan"), 4.0, 3.0]
     source = states(tmp_path, c10=([], 30), c20=(losses[:2], 30), c30=(losses[:3], 30), c40=(losses, 60))
     (tmp_path / "checkpoint-20" / "trainer_state.json").write_text("{")  # one that is cut says nothing
     source.check_one_training()
 
 
-def test_what_a_checkpoint_lacks_to_read_a_text_is_told(tmp_path):
+def test_missing_parts_what_checkpoint_lacks_to_read_text_told(tmp_path):
     file = saved(tmp_path / "step1.safetensors", w=MATRIX)
     assert "config.json" in checkpoints.missing_parts(file)
     folder = saved(tmp_path / "checkpoint-1" / "model.safetensors", w=MATRIX).parent
@@ -418,7 +418,7 @@ def torch():
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
-def test_every_type_keeps_its_values(tmp_path, kind):
+def test_checkpoint_every_type_keeps_its_values(tmp_path, kind):
     stored = MATRIX.astype(kind)
     save_file({"w": stored}, tmp_path / "model.safetensors")
     found = matrices(tmp_path)["w"]
@@ -435,7 +435,7 @@ FLOAT8 = {
 
 
 @pytest.mark.parametrize("kind", FLOAT8)
-def test_float8_keeps_its_values(tmp_path, torch, kind):
+def test_checkpoint_float8_keeps_its_values(tmp_path, torch, kind):
     """Beside other tensors, so that each is read from its own place in the file."""
     from safetensors.torch import save_file as save_torch_file
 
@@ -449,7 +449,7 @@ def test_float8_keeps_its_values(tmp_path, torch, kind):
     np.testing.assert_array_equal(read["z"], np.ones((2, 2)))
 
 
-def test_the_header_of_bfloat16_tensors_is_parsed_once_a_file(tmp_path, monkeypatch):
+def test_checkpoint_header_of_bfloat16_tensors_parsed_once_file(tmp_path, monkeypatch):
     """Once a tensor takes time in the square of their number: 12 s for 2,000 of them."""
     tensors = {f"layers.{layer}.weight": np.full((2, 3), layer, ml_dtypes.bfloat16) for layer in range(20)}
     save_file(tensors, tmp_path / "model.safetensors")
@@ -466,7 +466,7 @@ def test_the_header_of_bfloat16_tensors_is_parsed_once_a_file(tmp_path, monkeypa
     assert len(headers) == 1
 
 
-def test_scales_in_eight_bits_are_refused_by_name(tmp_path, torch):
+def test_checkpoint_scales_in_eight_bits_are_refused_by_name(tmp_path, torch):
     from safetensors.torch import save_file as save_torch_file
 
     scales = torch.ones(2, 2).to(torch.float8_e8m0fnu)
@@ -475,7 +475,7 @@ def test_scales_in_eight_bits_are_refused_by_name(tmp_path, torch):
         matrices(tmp_path)
 
 
-def test_a_matrix_without_an_entry_is_left_out_and_said(tmp_path):
+def test_checkpoint_matrix_without_an_entry_is_left_out_and_said(tmp_path):
     save_file({"w": MATRIX, "empty": np.ones((0, 96), np.float32)}, tmp_path / "model.safetensors")
     assert matrices(tmp_path).keys() == {"w"}
     [sentence] = checkpoints.Checkpoint(tmp_path).left_out()
@@ -483,7 +483,7 @@ def test_a_matrix_without_an_entry_is_left_out_and_said(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.bool_])
-def test_a_file_without_weights_is_named_with_what_is_in_it(tmp_path, kind):
+def test_checkpoint_file_without_weights_named_with_what_is_in(tmp_path, kind):
     save_file({"q": np.ones((2, 3), kind), "norm": np.ones(3)}, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=rf"^{tmp_path}: no weight matrix .*: q \(2 x 3\): integers$"):
         matrices(tmp_path)
@@ -492,7 +492,7 @@ def test_a_file_without_weights_is_named_with_what_is_in_it(tmp_path, kind):
         matrices(tmp_path)
 
 
-def test_a_folder_with_an_adapter_is_read(tmp_path):
+def test_checkpoint_a_folder_with_an_adapter_is_read(tmp_path):
     save_file({"lora_A.weight": MATRIX}, tmp_path / "adapter_model.safetensors")
     assert matrices(tmp_path).keys() == {"lora_A.weight"}
     # A whole model beside it is what counts.
@@ -500,7 +500,7 @@ def test_a_folder_with_an_adapter_is_read(tmp_path):
     assert matrices(tmp_path).keys() == {"w"}
 
 
-def test_only_weight_matrices_are_given(tmp_path):
+def test_checkpoint_only_weight_matrices_are_given(tmp_path):
     masks = {
         "gpt_neox.layers.0.attention.bias": np.ones((4, 4), np.float32),
         "gpt_neox.layers.0.attention.masked_bias": np.ones((1, 1), np.float32),
@@ -527,20 +527,20 @@ SHARDS = {
 }
 
 
-def test_shards(tmp_path):
+def test_checkpoint_shards(tmp_path):
     save_shards(tmp_path, SHARDS)
     assert matrices(tmp_path).keys() == SHARDS.keys()
     assert checkpoints.Checkpoint(tmp_path).count.total == 3 * MATRIX.size
 
 
-def test_a_tensor_that_a_shard_lacks_is_named(tmp_path):
+def test_checkpoint_a_tensor_that_a_shard_lacks_is_named(tmp_path):
     save_shards(tmp_path, SHARDS)
     assert checkpoints.Checkpoint(tmp_path).left_out() == []
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": SHARDS | {"d": SHARDS["a"]}}))
     assert checkpoints.Checkpoint(tmp_path).left_out() == ["missing, though the index of the shards names them: d"]
 
 
-def test_a_missing_shard_is_named(tmp_path):
+def test_checkpoint_a_missing_shard_is_named(tmp_path):
     save_shards(tmp_path, SHARDS)
     (tmp_path / SHARDS["b"]).unlink()
     with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors: missing"):
@@ -548,14 +548,14 @@ def test_a_missing_shard_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../model-00001-of-00001.safetensors", "/etc/passwd", "x.pkl", 3])
-def test_an_index_that_points_elsewhere_is_refused(tmp_path, name):
+def test_checkpoint_an_index_that_points_elsewhere_is_refused(tmp_path, name):
     save_shards(tmp_path, SHARDS)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(UserError, match="not a shard in the same folder"):
         matrices(tmp_path)
 
 
-def test_an_index_that_is_damaged_is_named(tmp_path):
+def test_checkpoint_an_index_that_is_damaged_is_named(tmp_path):
     save_shards(tmp_path, SHARDS)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map"')
     with pytest.raises(UserError, match=r"index\.json: not an index"):
@@ -575,7 +575,7 @@ def test_an_index_that_is_damaged_is_named(tmp_path):
         (["training_args.bin", "optimizer.pt", "model.pkl"], []),
     ],
 )
-def test_one_format_is_chosen(names, chosen):
+def test_choose_weight_files_one_format_is_chosen(names, chosen):
     assert weight_files.choose_weight_files(names) == chosen
 
 
@@ -584,7 +584,7 @@ def test_one_format_is_chosen(names, chosen):
 
 @given(st.data())
 @settings(max_examples=60)
-def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, data):
+def test_checkpoint_cut_safetensors_file_named_wherever_is_cut(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")
     file = folder / "model.safetensors"
     save_file({"w": MATRIX, "v": MATRIX}, file)
@@ -598,14 +598,14 @@ def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, da
 @pytest.mark.parametrize(
     "content", [b"", b"not a file of tensors at all", struct.pack("<Q", 2**60) + b"{}", struct.pack("<Q", 2) + b"[]"]
 )
-def test_what_is_no_safetensors_file_is_named(tmp_path, content):
+def test_checkpoint_what_is_no_safetensors_file_is_named(tmp_path, content):
     file = tmp_path / "step-00000001.safetensors"
     file.write_bytes(content)
     with pytest.raises(UserError, match=r"step-00000001\.safetensors: not a complete"):
         matrices(file)
 
 
-def test_a_longer_file_than_its_header_says_is_refused(tmp_path):
+def test_checkpoint_longer_file_than_its_header_says_is_refused(tmp_path):
     file = tmp_path / "model.safetensors"
     save_file({"w": MATRIX}, file)
     file.write_bytes(file.read_bytes() + b"\0")
@@ -613,7 +613,7 @@ def test_a_longer_file_than_its_header_says_is_refused(tmp_path):
         matrices(file)
 
 
-def test_a_checkpoint_that_is_not_there(tmp_path):
+def test_checkpoint_a_checkpoint_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such checkpoint"):
         matrices(tmp_path / "none")
     with pytest.raises(UserError, match=r"none of model\.safetensors, .*, adapter_model\.bin$"):
@@ -634,7 +634,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_bin_files_old_and_new(tmp_path, torch, archive):
+def test_checkpoint_bin_files_old_and_new(tmp_path, torch, archive):
     half = torch.from_numpy(MATRIX).to(torch.bfloat16)
     state = {"w": torch.from_numpy(MATRIX), "half": half, "x.attention.bias": torch.ones(4, 4), "norm": torch.ones(4)}
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
@@ -646,7 +646,7 @@ def test_bin_files_old_and_new(tmp_path, torch, archive):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
-def test_a_cut_bin_file_is_named(tmp_path, torch, share):
+def test_checkpoint_a_cut_bin_file_is_named(tmp_path, torch, share):
     file = tmp_path / "pytorch_model.bin"
     torch.save({"w": torch.ones(64, 64)}, file)
     whole = file.read_bytes()
@@ -662,7 +662,7 @@ class Harmful:
         return (Path.touch, (Path("harm"),))
 
 
-def test_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
+def test_checkpoint_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for content in ({"w": Harmful()}, Harmful()):
         torch.save(content, tmp_path / "pytorch_model.bin")
@@ -672,7 +672,7 @@ def test_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch.jit
-def test_no_message_advises_to_run_what_is_in_a_file(tmp_path, torch):
+def test_checkpoint_no_message_advises_to_run_what_is_in_a_file(tmp_path, torch):
     file = tmp_path / "pytorch_model.bin"
 
     def saved_as_script():
@@ -703,7 +703,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("archive", [True, False])
 @pytest.mark.parametrize("kind", UNREADABLE)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch says that it will drop quantised tensors
-def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_given(tmp_path, torch, kind, archive):
+def test_checkpoint_bin_file_with_an_unreadable_tensor(tmp_path, torch, kind, archive):
     make, message = UNREADABLE[kind]
     state = {"w": torch.ones(4, 4), "x": make(torch)}
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
@@ -712,13 +712,13 @@ def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_
             read(tmp_path)
 
 
-def test_a_bin_file_with_a_number_for_a_name_is_named(tmp_path, torch):
+def test_checkpoint_a_bin_file_with_a_number_for_a_name_is_named(tmp_path, torch):
     torch.save({"w": torch.ones(4, 4), 5: torch.ones(4, 4)}, tmp_path / "pytorch_model.bin")
     with pytest.raises(UserError, match=r"pytorch_model\.bin: a tensor in it is named 5, which is not a text"):
         matrices(tmp_path)
 
 
-def test_conjugate_and_negative_tensors_and_parameters_of_a_bin_file_are_read(tmp_path, torch):
+def test_checkpoint_bin_file_of_conjugate_negative_parameters(tmp_path, torch):
     complex_numbers = torch.complex(torch.from_numpy(MATRIX), 2 * torch.from_numpy(MATRIX))
     state = {
         "conjugate": complex_numbers.conj(),  # complex, so not a matrix of weights
@@ -732,13 +732,13 @@ def test_conjugate_and_negative_tensors_and_parameters_of_a_bin_file_are_read(tm
     np.testing.assert_array_equal(read["parameter"], MATRIX)
 
 
-def test_a_bin_file_of_something_else_is_refused(tmp_path, torch):
+def test_checkpoint_a_bin_file_of_something_else_is_refused(tmp_path, torch):
     torch.save([torch.ones(2, 2)], tmp_path / "pytorch_model.bin")
     with pytest.raises(UserError, match="not a dictionary of tensors"):
         matrices(tmp_path)
 
 
-def test_safetensors_need_no_heavy_import(tmp_path):
+def test_checkpoint_safetensors_need_no_heavy_import(tmp_path):
     save_file({"w": MATRIX}, tmp_path / "model.safetensors")
     code = (
         "import sys; from toposcale import checkpoints\n"
@@ -772,7 +772,7 @@ def tiny_models():
 
 
 @pytest.mark.parametrize("model", list(tiny_models()), ids=["gpt2", "llama"])
-def test_rows_of_a_block_are_its_outputs_in_every_architecture(tmp_path, model):
+def test_checkpoint_rows_of_block_outputs_in_every_architecture(tmp_path, model):
     import torch
 
     model.save_pretrained(tmp_path)
@@ -805,7 +805,7 @@ def opened(monkeypatch):
     return paths
 
 
-def test_a_file_is_opened_once_whatever_is_asked(tmp_path, opened):
+def test_checkpoint_a_file_is_opened_once_whatever_is_asked(tmp_path, opened):
     ours, theirs = tmp_path / "ours.safetensors", saved(tmp_path / "theirs.safetensors", w=MATRIX)
     tensor_files.write(ours, {"w": MATRIX}, {"step": "1"})
     for path in (ours, theirs):
@@ -819,7 +819,7 @@ def test_a_file_is_opened_once_whatever_is_asked(tmp_path, opened):
     assert checkpoints.Checkpoint(theirs).sizes.n_parameters == MATRIX[:2].size
 
 
-def test_a_bin_file_is_read_once_whatever_is_asked(tmp_path, torch, monkeypatch):
+def test_inspect_a_bin_file_is_read_once_whatever_is_asked(tmp_path, torch, monkeypatch):
     torch.save({"model": {"w": torch.ones(4, 4)}, "step": 7}, tmp_path / "a.pt")
     loads, load = [], torch.load
     monkeypatch.setattr(torch, "load", lambda *given, **options: loads.append(given) or load(*given, **options))
@@ -838,7 +838,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_what_is_called_a_kernel_has_its_inputs_first(tmp_path, name):
+def test_checkpoint_what_is_called_a_kernel_has_its_inputs_first(tmp_path, name):
     stored, shape = KERNELS[name]
     values = np.random.default_rng(0).standard_normal(stored)
     save_file({name: values}, tmp_path / "flax.safetensors")
@@ -850,7 +850,7 @@ def test_what_is_called_a_kernel_has_its_inputs_first(tmp_path, name):
     assert notes == [f"read as (in, out), as Flax and Keras store a kernel: {name}"]
 
 
-def test_stacked_kernels_are_one_matrix_a_layer(tmp_path):
+def test_checkpoint_stacked_kernels_are_one_matrix_a_layer(tmp_path):
     values = np.random.default_rng(0).standard_normal((3, 6, 8))
     save_file({"layers.mlp.kernel": values}, tmp_path / "flax.safetensors")
     read = matrices(tmp_path / "flax.safetensors")
@@ -859,7 +859,7 @@ def test_stacked_kernels_are_one_matrix_a_layer(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["msgpack", "h5", "keras"])
-def test_files_of_flax_and_keras_are_told_what_becomes_of_kernels(tmp_path, end):
+def test_checkpoint_says_how_kernels_of_flax_and_keras_are_read(tmp_path, end):
     (tmp_path / f"weights.{end}").write_bytes(b"x")
     with pytest.raises(
         UserError, match=r"a tensor called kernel is read as \(in, out\) and transposed, any other as \(out, in\)"

@@ -37,14 +37,14 @@ def files(tmp_path):
 
 
 @given(st.text())
-def test_characters_keep_ascii_and_count_the_rest(text):
+def test_encode_characters_characters_keep_ascii_and_count_rest(text):
     tokens, dropped = encode_characters(text)
     assert tokens.dtype == np.uint16
     assert bytes(tokens.astype(np.uint8)).decode("ascii") == "".join(c for c in text if ord(c) < 128)
     assert dropped == sum(ord(c) >= 128 for c in text)
 
 
-def test_a_corpus_of_files(files):
+def test_build_corpus_a_corpus_of_files(files):
     corpus = build_corpus("files", context=128, **files)
     text = Path(files["train"]).read_text(encoding="utf-8")
     assert corpus.vocab_size == 128
@@ -55,7 +55,7 @@ def test_a_corpus_of_files(files):
     np.testing.assert_array_equal(corpus.encode("Az\u00e9"), [65, 122])
 
 
-def test_globs_are_sorted_and_joined_by_line_ends(tmp_path):
+def test_read_files_globs_are_sorted_and_joined_by_line_ends(tmp_path):
     for name in ("b", "a", "c"):
         (tmp_path / f"{name}.txt").write_text(name)
     (tmp_path / "d.md").write_text("not this")
@@ -71,7 +71,7 @@ def one_line(error: pytest.ExceptionInfo) -> str:
     return message
 
 
-def test_bad_files_get_one_line_each(tmp_path, files):
+def test_build_corpus_bad_files_get_one_line_each(tmp_path, files):
     def message(**changed: object) -> str:
         with pytest.raises(UserError) as error:
             build_corpus("files", **{"context": 128, **files, **changed})
@@ -90,14 +90,14 @@ def test_bad_files_get_one_line_each(tmp_path, files):
     assert "the train text has 0 tokens" in message(train=str(tmp_path / "cyrillic.txt"))
 
 
-def test_a_text_needs_one_token_more_than_the_context(files):
+def test_build_corpus_text_needs_one_token_more_than_the_context(files):
     assert len(build_corpus("files", context=499, **files).validation) == 500
     with pytest.raises(UserError) as error:
         build_corpus("files", context=500, **files)
     assert "the validation text has 500 tokens, but a context of 500 needs at least 501" in one_line(error)
 
 
-def test_bpe_is_lossless_and_learns_from_the_training_text_only(files, tmp_path):
+def test_build_corpus_bpe_lossless_and_learns_from_training_text(files, tmp_path):
     corpus = build_corpus("files", "bpe", vocab_size=280, context=64, **files)
     assert corpus.vocab_size == 280
     assert dict(corpus.dropped) == {"train": 0, "validation": 0}
@@ -111,7 +111,7 @@ def test_bpe_is_lossless_and_learns_from_the_training_text_only(files, tmp_path)
     np.testing.assert_array_equal(other.train, corpus.train)
 
 
-def test_bpe_sizes_that_cannot_be():
+def test_train_bpe_bpe_sizes_that_cannot_be():
     with pytest.raises(UserError, match="vocab_size: 255, but bpe takes 256"):
         train_bpe(ENGLISH, 255)
     with pytest.raises(UserError, match=r"vocab_size: 5000, but the training text yields \d+ tokens"):
@@ -119,7 +119,7 @@ def test_bpe_sizes_that_cannot_be():
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "bpe"])
-def test_saving_and_loading(files, tmp_path, tokenizer):
+def test_build_corpus_saving_and_loading(files, tmp_path, tokenizer):
     corpus = build_corpus("files", tokenizer, vocab_size=270, context=64, **files)
     for name in ("one", "two"):
         save_corpus(corpus, tmp_path / name)
@@ -148,7 +148,7 @@ def test_probe_texts_of_wrapped_and_of_unwrapped_text():
     assert probe_texts("x" * 100) == ["x" * 100]
 
 
-def test_probe_texts_of_a_text_without_paragraphs_are_pieces_of_it():
+def test_probe_texts_of_text_without_paragraphs_are_pieces_of_it():
     verse = "\n\n".join(f"line {index} of a poem" for index in range(100))
     found = probe_texts(verse)
     assert "".join(found) == verse[: sum(map(len, found))]
@@ -156,7 +156,7 @@ def test_probe_texts_of_a_text_without_paragraphs_are_pieces_of_it():
     assert len(verse) - sum(map(len, found)) < 200
 
 
-def test_python_docs_are_english_docstrings_in_two_disjoint_splits():
+def test_python_docs_english_docstrings_in_two_disjoint_splits():
     texts = python_docs()
     train, validation = texts["train"], texts["validation"]
     assert 1_000_000 < len(train) + len(validation) < 4_000_000
@@ -173,7 +173,7 @@ def test_python_docs_are_english_docstrings_in_two_disjoint_splits():
     assert encode_characters(train)[1] < 1e-3 * len(train)
 
 
-def test_docstrings_are_found_from_top_to_bottom_and_code_is_not():
+def test_corpus_docstrings_found_from_top_to_bottom_and_code_not():
     source = b'''"""Module."""
 x = """not a docstring"""
 class A:
@@ -189,7 +189,7 @@ if x:
     assert list(corpora._docstrings(b"def broken(:")) == []
 
 
-def test_wikitext_comes_from_the_hub_and_its_absence_names_the_way_out(tmp_path, monkeypatch):
+def test_build_corpus_fetches_wikitext_or_names_a_remedy(tmp_path, monkeypatch):
     import huggingface_hub
 
     def fetch(repository: str, name: str, *, repo_type: str) -> str:
@@ -221,7 +221,7 @@ def test_wikitext_comes_from_the_hub_and_its_absence_names_the_way_out(tmp_path,
     assert "set corpus.source to files and corpus.train and corpus.validation" in one_line(error)
 
 
-def test_another_process_builds_the_same_bytes_and_needs_no_torch(files, tmp_path):
+def test_build_corpus_same_bytes_in_another_process(files, tmp_path):
     script = (
         "import sys\n"
         "from toposcale.training.corpus import build_corpus, save_corpus\n"

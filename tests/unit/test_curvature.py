@@ -61,7 +61,7 @@ def quadratic(spectrum, seed=0, dtype=torch.float64):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("k", [1, 2, 5, 20])
-def test_eigenpairs_match_the_full_hessian(network, k, seed):
+def test_hessian_eigenpairs_match_the_full_hessian(network, k, seed):
     loss, parameters, hessian, _ = network
     values, vectors = Hessian(loss, parameters).eigenpairs(k, seed=seed)
     expected = falling(np.linalg.eigvalsh(hessian))[:k]
@@ -75,7 +75,7 @@ def test_eigenpairs_match_the_full_hessian(network, k, seed):
     assert (flat[np.arange(k), np.abs(flat).argmax(axis=1)] > 0).all()
 
 
-def test_all_eigenpairs_rebuild_the_hessian(network):
+def test_hessian_all_eigenpairs_rebuild_the_hessian(network):
     loss, parameters, hessian, _ = network
     values, vectors = Hessian(loss, parameters).eigenpairs(len(hessian), seed=0)
     flat = np.array([flatten(vector) for vector in vectors])
@@ -94,7 +94,7 @@ DEGENERATE = [
 
 
 @pytest.mark.parametrize(("spectrum", "k"), DEGENERATE)
-def test_small_hessians_are_exact_with_multiplicity(spectrum, k):
+def test_hessian_small_hessians_are_exact_with_multiplicity(spectrum, k):
     loss, parameters, matrix = quadratic(spectrum) if len(spectrum) > 1 else single(spectrum[0])
     values, vectors = Hessian(loss, parameters).eigenpairs(k, seed=0)
     expected = falling(np.array(spectrum))[:k]
@@ -107,7 +107,7 @@ def test_small_hessians_are_exact_with_multiplicity(spectrum, k):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_repeated_eigenvalue_of_a_large_hessian_is_found_at_least_once(seed):
+def test_hessian_finds_a_repeated_eigenvalue_at_least_once(seed):
     """Its multiplicity is not promised: what comes back are eigenpairs, and the first is the largest."""
     spectrum = np.concatenate([[5.0, 5.0, 5.0, -4.0], np.linspace(-1, 1, 56)])
     loss, parameters, matrix = quadratic(spectrum)
@@ -122,14 +122,14 @@ def single(value):
     return (lambda p: value * (p["x"] ** 2).sum() / 2, {"x": torch.ones(1, dtype=torch.float64)}, np.array([[value]]))
 
 
-def test_single_precision_keeps_single_precision(network):
+def test_hessian_single_precision_keeps_single_precision(network):
     loss, parameters, matrix = quadratic(np.linspace(-1, 3, 60) ** 3, dtype=torch.float32)
     values, vectors = Hessian(loss, parameters).eigenpairs(2, seed=0)
     np.testing.assert_allclose(values, falling(np.linalg.eigvalsh(matrix))[:2], rtol=2e-6)
     assert vectors[0]["body"].dtype == torch.float32
 
 
-def test_two_eigenpairs_of_a_long_spectrum_take_few_products(monkeypatch):
+def test_hessian_eigenpairs_take_few_products(monkeypatch):
     # A bulk with a handful of outliers, as networks have: far fewer products than dimensions.
     spectrum = np.concatenate([[90.0, 78.0, 70.0, 60.0], np.random.default_rng(0).normal(size=1996)])
     scale = torch.from_numpy(spectrum)
@@ -143,7 +143,7 @@ def test_two_eigenpairs_of_a_long_spectrum_take_few_products(monkeypatch):
     assert len(counted) <= 18
 
 
-def test_same_seed_same_bytes_and_any_seed_same_values(network):
+def test_hessian_same_seed_same_bytes_and_any_seed_same_values(network):
     loss, parameters, _, _ = network
     (one, vectors), (two, again) = (Hessian(loss, parameters).eigenpairs(2, seed=3) for _ in range(2))
     assert one.tobytes() == two.tobytes()
@@ -151,7 +151,7 @@ def test_same_seed_same_bytes_and_any_seed_same_values(network):
 
 
 @pytest.mark.parametrize("which", ["largest", "ends"])
-def test_no_random_number_is_without_a_seed(network, monkeypatch, which):
+def test_hessian_no_random_number_is_without_a_seed(network, monkeypatch, which):
     """scipy continues a Lanczos basis that ends early with a random vector: rare, and another one in each process."""
     seeded = np.random.default_rng
 
@@ -164,7 +164,7 @@ def test_no_random_number_is_without_a_seed(network, monkeypatch, which):
     Hessian(loss, parameters).eigenpairs(2, seed=3, which=which)
 
 
-def test_grad_fields_are_never_touched(network):
+def test_hessian_grad_fields_are_never_touched(network):
     loss, parameters, _, model = network
     for tensor in model.parameters():
         tensor.grad = torch.full_like(tensor, 7.0)
@@ -176,7 +176,7 @@ def test_grad_fields_are_never_touched(network):
     model.zero_grad()
 
 
-def test_product_works_under_no_grad_and_matches_the_full_hessian(network):
+def test_hessian_product_under_no_grad_matches_full_hessian(network):
     loss, parameters, hessian, _ = network
     vector = np.random.default_rng(0).normal(size=len(hessian))
     with torch.no_grad():
@@ -185,7 +185,7 @@ def test_product_works_under_no_grad_and_matches_the_full_hessian(network):
     assert product.count == 1
 
 
-def test_fused_attention_has_curvature():
+def test_hessian_fused_attention_has_curvature():
     torch.manual_seed(1)
     tokens = torch.randn(2, 2, 6, 4, dtype=torch.float64)
 
@@ -203,14 +203,14 @@ def test_fused_attention_has_curvature():
 
 
 @pytest.mark.parametrize("flat_loss", [lambda p: p["x"].sum(), lambda p: 0 * p["x"].sum()])
-def test_loss_without_curvature(flat_loss):
+def test_hessian_loss_without_curvature(flat_loss):
     parameters = {"x": torch.ones(5), "unused": torch.ones(2, 2)}
     values, _ = Hessian(flat_loss, parameters).eigenpairs(3, seed=0)
     assert values.tolist() == [0.0, 0.0, 0.0]
     assert Hessian(flat_loss, parameters).traces(probes=3, seed=0)["all"] == (0.0, 0.0)
 
 
-def test_loss_that_is_not_finite_gives_nan_and_says_so():
+def test_hessian_loss_that_is_not_finite_gives_nan_and_says_so():
     parameters = {"x": torch.ones(3)}
 
     def loss(p):
@@ -239,7 +239,7 @@ def test_hessian_that_is_not_finite_gives_nan_and_says_so():
     assert math.isnan(hessian.traces(probes=2, seed=0)["x"][0])
 
 
-def test_too_few_products_are_reported(monkeypatch):
+def test_hessian_too_few_products_are_reported(monkeypatch):
     monkeypatch.setattr(curvature, "_MAX_PRODUCTS", 3)
     loss, parameters, _ = quadratic(np.linspace(1, 2, 40))
     with pytest.warns(UserWarning, match="not converged in"):
@@ -249,14 +249,14 @@ def test_too_few_products_are_reported(monkeypatch):
     assert np.isnan(flatten(vectors[-1])).all()
 
 
-def test_trace_of_a_diagonal_hessian_is_exact():
+def test_hessian_trace_of_a_diagonal_hessian_is_exact():
     # Signs squared are 1, so every probe gives the trace itself.
     scale = torch.tensor([1.0, -4.0, 2.5], dtype=torch.float64)
     parameters = {"x": torch.ones(3, dtype=torch.float64)}
     assert Hessian(lambda p: (scale * p["x"] ** 2).sum() / 2, parameters).traces(probes=4, seed=0)["all"] == (-0.5, 0.0)
 
 
-def test_trace_covers_the_truth_as_its_standard_error_says(network):
+def test_hessian_trace_covers_truth_as_its_standard_error_says(network):
     loss, parameters, hessian, _ = network
     score = [
         (estimate - np.trace(hessian)) / error
@@ -267,7 +267,7 @@ def test_trace_covers_the_truth_as_its_standard_error_says(network):
     assert 0.56 < np.std(score) < 1.44
 
 
-def test_traces_of_layers(network):
+def test_hessian_traces_of_layers(network):
     loss, parameters, hessian, _ = network
     traces = Hessian(loss, parameters).traces(probes=400, seed=0)
     assert list(traces) == ["all", *parameters]
@@ -282,7 +282,7 @@ def test_traces_of_layers(network):
     assert math.isclose(grouped["0"][0], traces["0.weight"][0] + traces["0.bias"][0], rel_tol=1e-12)
 
 
-def test_spectral_density_with_all_steps_has_exact_moments(network):
+def test_hessian_spectral_density_with_all_steps_exact_moments(network):
     loss, parameters, hessian, _ = network
     density = Hessian(loss, parameters).density(runs=3, seed=0, steps=len(hessian))
     np.testing.assert_allclose(density.weights.sum(axis=1), 1.0, rtol=1e-12)
@@ -292,7 +292,7 @@ def test_spectral_density_with_all_steps_has_exact_moments(network):
     assert np.abs(seen[:, None] - spectrum).min(axis=1).max() < 1e-8
 
 
-def test_spectral_density_moments_within_their_error():
+def test_hessian_spectral_density_moments_within_their_error():
     spectrum = np.random.default_rng(0).normal(size=200)
     loss, parameters, _ = quadratic(spectrum)
     density = Hessian(loss, parameters).density(runs=60, seed=1, steps=12)
@@ -306,14 +306,14 @@ def test_spectral_density_moments_within_their_error():
     assert np.abs(mean - bells.mean(axis=0)).max() < 0.1 * mean.max()
 
 
-def test_spectral_density_ends_early_on_few_eigenvalues():
+def test_hessian_spectral_density_ends_early_on_few_eigenvalues():
     loss, parameters, _ = quadratic([2.0] * 5 + [-1.0] * 3)
     density = Hessian(loss, parameters).density(runs=4, seed=0, steps=8)
     assert ((density.weights > 1e-12).sum(axis=1) == 2).all()
     assert np.isfinite(Hessian(loss, parameters).density(runs=1, seed=0).on(np.array([2.0]), 0.1)).all()
 
 
-def test_both_ends_of_the_spectrum(network):
+def test_hessian_both_ends_of_the_spectrum(network):
     loss, parameters, hessian, _ = network
     exact = np.linalg.eigvalsh(hessian)
     values, vectors = Hessian(loss, parameters).eigenpairs(3, seed=0, which="ends")
@@ -331,14 +331,14 @@ def test_both_ends_of_the_spectrum(network):
         ([4.0, -1.0], 1, [-1.0, 4.0]),
     ],
 )
-def test_ends_of_a_quadratic(spectrum, k, expected):
+def test_hessian_ends_of_a_quadratic(spectrum, k, expected):
     loss, parameters, _ = quadratic(spectrum)
     values, vectors = Hessian(loss, parameters).eigenpairs(k, seed=0, which="ends")
     np.testing.assert_allclose(values, expected, rtol=1e-4)
     assert len(vectors) == len(expected)
 
 
-def test_both_ends_take_fewer_products_than_a_search_for_each(monkeypatch):
+def test_hessian_both_ends_take_fewer_products(monkeypatch):
     outer = [90.0, 78.0, -9.0, -8.0]
     scale = torch.from_numpy(np.concatenate([outer, np.random.default_rng(0).normal(size=1996)]))
     counted = []
@@ -351,7 +351,7 @@ def test_both_ends_take_fewer_products_than_a_search_for_each(monkeypatch):
     assert len(counted) <= 18
 
 
-def test_density_and_eigenpairs_of_one_seed_share_their_products():
+def test_hessian_density_and_eigenpairs_share_products():
     spectrum = np.concatenate([[90.0, 78.0, -9.0, -8.0], np.random.default_rng(0).normal(size=1996)])
     loss, parameters, _ = quadratic(spectrum)
     alone, shared = Hessian(loss, parameters), Hessian(loss, parameters)
@@ -366,7 +366,7 @@ def test_density_and_eigenpairs_of_one_seed_share_their_products():
 @pytest.mark.parametrize(
     ("which", "expected"), [("ends", [-140.0, -139.0, 158.0, 159.0]), ("largest", [159.0, 158.0, 157.0])]
 )
-def test_a_search_that_restarts_finds_the_ends_of_an_even_spectrum(which, expected):
+def test_hessian_search_restarts_finds_ends_of_even_spectrum(which, expected):
     loss, parameters, matrix = quadratic(np.arange(300.0) - 140)
     hessian = Hessian(loss, parameters)
     values, vectors = hessian.eigenpairs(3 if which == "largest" else 2, seed=0, which=which)
@@ -378,7 +378,7 @@ def test_a_search_that_restarts_finds_the_ends_of_an_even_spectrum(which, expect
     assert (residuals <= 1.01 * curvature._MAX_RESIDUAL[which] * np.abs(values)).all()
 
 
-def test_a_trace_takes_probes_until_its_error_is_small_or_the_cap_is_reached(network):
+def test_hessian_trace_stops_at_a_small_error_or_the_cap(network):
     loss, parameters, hessian, _ = network
     exact = float(np.trace(hessian))
     estimate, error = Hessian(loss, parameters).traces(probes=5000, accuracy=0.1, seed=0)["all"]
@@ -396,7 +396,7 @@ def test_a_trace_takes_probes_until_its_error_is_small_or_the_cap_is_reached(net
     assert len(products) == 10
 
 
-def test_gradients_match_autograd(network):
+def test_loss_gradients_gradients_match_autograd(network):
     loss, parameters, _, _ = network
     gradients = loss_gradients(loss, parameters)
     expected = torch.autograd.grad(loss(parameters), list(parameters.values()))
@@ -417,7 +417,7 @@ def test_gradients_match_autograd(network):
         (lambda loss, p: Hessian(loss, {"x": torch.ones(2).long()}).eigenpairs(1, seed=0), "parameters"),
     ],
 )
-def test_wrong_calls_name_the_argument(network, call, named):
+def test_hessian_wrong_calls_name_the_argument(network, call, named):
     loss, parameters, _, _ = network
     with warnings.catch_warnings(), pytest.raises(ValueError, match=f"^{named}"):
         call(loss, parameters)

@@ -36,7 +36,7 @@ def damaged(path):
     path.write_bytes(whole)
 
 
-def test_a_damaged_table_is_named_or_reads_as_before(tmp_path):
+def test_read_a_damaged_table_is_named_or_reads_as_before(tmp_path):
     path = tmp_path / "features.parquet"
     row = {"model": "a", "source": "weights", "layer": "all", "feature": "h0_total"}
     data = tables.from_rows(
@@ -59,7 +59,7 @@ def test_a_damaged_table_is_named_or_reads_as_before(tmp_path):
     [lambda path: tensor_files.read(path)[0], lambda path: dict(Checkpoint(path).matrices())],
     ids=["state", "weights"],
 )
-def test_a_damaged_checkpoint_is_named(tmp_path, read):
+def test_read_a_damaged_checkpoint_is_named(tmp_path, read):
     path = tmp_path / "step-0.safetensors"
     tensor_files.write(path, {"w": np.arange(12.0).reshape(3, 4)}, {"model": "a", "step": "0"})
     expected, refused = read(path), []
@@ -75,14 +75,14 @@ def test_a_damaged_checkpoint_is_named(tmp_path, read):
     assert all(line.startswith(f"{path}: ") and "\n" not in line for line in refused)
 
 
-def test_a_damaged_small_file_is_named(tmp_path):
+def test_read_json_a_damaged_small_file_is_named(tmp_path):
     path = tmp_path / "duplicates.json"
     path.write_text('{"model": "a", "dupl')
     with pytest.raises(UserError, match=r"duplicates\.json: not a complete JSON file"):
         files.read_json(path)
 
 
-def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_path):
+def test_atomic_write_without_room_leaves_nothing(tmp_path):
     script = (
         "import resource, sys\nfrom toposcale.io import files\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
@@ -97,7 +97,7 @@ def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
 
 
-def test_a_lock_file_is_held_by_one_process(tmp_path):
+def test_locked_a_lock_file_is_held_by_one_process(tmp_path):
     lock = tmp_path / "folder" / "lock"
     with locked(lock), lock.open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,7 +155,7 @@ def test_atomic_write_inside_another_of_the_same_path(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_atomic_write_gives_the_permissions_of_any_new_file(tmp_path):
+def test_atomic_write_gives_the_permissions_of_a_new_file(tmp_path):
     files.write_text(tmp_path / "ours", "")
     (tmp_path / "plain").touch()
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -164,7 +164,7 @@ def test_atomic_write_gives_the_permissions_of_any_new_file(tmp_path):
 # Files that state or hold more than they should.
 
 
-def test_a_small_file_of_many_compressed_bytes_is_refused_before_they_are_read(tmp_path, monkeypatch):
+def test_read_plain_or_gzip_refuses_a_compression_bomb(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_SMALL_BYTES", 1 << 16)
     bomb, table = tmp_path / "bomb.csv.gz", tmp_path / "table.csv.gz"
     bomb.write_bytes(gzip.compress(b"step,loss\n" + b"1,2\n" * (1 << 20)))
@@ -174,7 +174,7 @@ def test_a_small_file_of_many_compressed_bytes_is_refused_before_they_are_read(t
     assert len(table_files.read_any(table)[0]) == 1
 
 
-def test_a_csv_of_too_many_columns_is_refused_before_it_is_parsed(tmp_path):
+def test_read_any_csv_of_too_many_columns_refused_before_parsed(tmp_path):
     path, most = tmp_path / "wide.csv", table_files.MOST_COLUMNS
     for count in (most, most + 1):
         names = ["step", "loss", *map("c{}".format, range(count - 2))]
@@ -187,7 +187,7 @@ def test_a_csv_of_too_many_columns_is_refused_before_it_is_parsed(tmp_path):
         table_files.read_any(path)
 
 
-def test_an_archive_with_compressed_weights_is_refused_before_it_is_loaded(tmp_path):
+def test_checkpoint_refuses_an_archive_of_compressed_weights(tmp_path):
     path = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", b"\0" * (1 << 22))
@@ -195,7 +195,7 @@ def test_an_archive_with_compressed_weights_is_refused_before_it_is_loaded(tmp_p
         list(Checkpoint(path).matrices())
 
 
-def test_a_tensor_of_more_dimensions_than_numpy_has_is_no_matrix(tmp_path):
+def test_checkpoint_tensor_of_too_many_axes_is_no_matrix(tmp_path):
     header = {name: {"dtype": "F32", "data_offsets": [at, at + 4]} for name, at in (("deep", 0), ("w", 4))}
     header["deep"]["shape"], header["w"]["shape"] = [1] * 102, [1, 1]
     text = json.dumps(header).encode()
@@ -204,7 +204,7 @@ def test_a_tensor_of_more_dimensions_than_numpy_has_is_no_matrix(tmp_path):
     assert [name for name, _ in Checkpoint(path).matrices()] == ["w"]
 
 
-def test_a_matrix_with_more_axes_than_numpy_has_is_left_out_of_every_format(tmp_path):
+def test_describe_leaves_out_tensors_of_too_many_axes(tmp_path):
     random = torch.Generator().manual_seed(0)
     deep, weight = torch.ones([3, 4, *[1] * 70]), torch.randn(4, 3, generator=random)
     torch.save({"deep": deep, "w": weight}, tmp_path / "a.bin")
@@ -221,7 +221,7 @@ def test_a_matrix_with_more_axes_than_numpy_has_is_left_out_of_every_format(tmp_
         assert table.attrs["notes"] == ["not measured: 1 tensor, 50%, 72-D: deep", "no ESD exponent α (too small): w"]
 
 
-def test_weights_that_are_nested_without_end_are_found(tmp_path):
+def test_checkpoint_weights_are_nested_without_end_are_found(tmp_path):
     content = {"w": torch.ones(2, 3)}
     for _ in range(300):
         content = {"model": content, "step": 1}
@@ -233,14 +233,14 @@ def test_weights_that_are_nested_without_end_are_found(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "log.jsonl", "log.json"])
-def test_a_log_that_is_nested_too_deeply_is_named(tmp_path, name):
+def test_read_a_log_that_is_nested_too_deeply_is_named(tmp_path, name):
     deep = "[" * 100_000 + "]" * 100_000
     (tmp_path / name).write_text(f'{{"step": 1, "loss": 2, "global_step": 1, "log_history": {deep}}}\n')
     with pytest.raises(UserError, match=name):
         loss_curves.read(tmp_path / name)
 
 
-def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
+def test_write_too_little_memory_is_no_damage(tmp_path, monkeypatch):
     path = tmp_path / "part.parquet"
     tables.write(tables.from_rows(schemas.TABLES["metrics"], []), path)
 

@@ -63,7 +63,7 @@ def run(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **options)
 
 
-def test_the_numbers_are_those_of_the_workflow(file):
+def test_features_of_the_numbers_are_those_of_the_workflow(file):
     table = toposcale.features_of(file, max_points=10)
     features, _ = weights.compute_features(
         checkpoints.Checkpoint(file).matrices(), weights.WeightSettings(max_points=10)
@@ -73,7 +73,7 @@ def test_the_numbers_are_those_of_the_workflow(file):
     assert set(table["layer"]) == {"wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "all"}
 
 
-def test_a_file_a_folder_arrays_and_a_module_say_the_same(file):
+def test_features_of_file_folder_arrays_and_module_say_the_same(file):
     expected = by_key(toposcale.features_of(file))
     assert by_key(toposcale.features_of(str(file.parent))) == expected
     assert by_key(toposcale.features_of(arrays())) == expected
@@ -89,19 +89,19 @@ def test_a_file_a_folder_arrays_and_a_module_say_the_same(file):
 
 
 @pytest.mark.parametrize(("value", "kind"), [("abc", "text"), ([["a"], ["b"]], "text"), (None, "objects")])
-def test_text_is_no_array(value, kind):
+def test_describe_text_is_no_array(value, kind):
     with pytest.raises(UserError, match=f"w: not an array of numbers, but of {kind}"):
         toposcale.describe({"w": value})
 
 
-def test_arrays_of_another_byte_order_are_weights_too():
+def test_features_of_arrays_of_another_byte_order_weights_too():
     matrix = np.random.default_rng(0).normal(size=(24, 20)).astype(np.float32)
     swapped = toposcale.features_of({"w": matrix.astype(">f4" if sys.byteorder == "little" else "<f4")})
     pd.testing.assert_frame_equal(swapped, toposcale.features_of({"w": matrix}))
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_a_module_in_half_precision_is_measured_as_its_file(tmp_path, kind):
+def test_features_of_module_in_half_precision_measured_as_file(tmp_path, kind):
     module = nn.Linear(6, 18, bias=False).to(kind)
     values = module.weight.detach().float().numpy()
     dtype = ml_dtypes.bfloat16 if kind == torch.bfloat16 else np.float16
@@ -109,7 +109,7 @@ def test_a_module_in_half_precision_is_measured_as_its_file(tmp_path, kind):
     assert by_key(toposcale.features_of(module)) == by_key(toposcale.features_of(tmp_path / "half.safetensors"))
 
 
-def test_the_monitor_of_the_module_says_the_same(tmp_path):
+def test_features_of_the_monitor_of_the_module_says_the_same(tmp_path):
     model = Tied()
     with TopologyMonitor(tmp_path, "model", every=1, tensorboard=False) as monitor:
         monitor.step(model)
@@ -117,7 +117,7 @@ def test_the_monitor_of_the_module_says_the_same(tmp_path):
     assert by_key(rows) == by_key(toposcale.features_of(model))
 
 
-def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
+def test_features_of_tied_weights_count_once(tmp_path):
     model = Tied()
     once = {"embed_tokens.weight": model.embed_tokens.weight.detach().numpy()}
     expected = by_key(toposcale.features_of(once))
@@ -135,7 +135,7 @@ def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
     assert checkpoints.Checkpoint(tmp_path / "untied.safetensors").count.total == 2 * 12 * 6
 
 
-def test_layers_are_chosen_by_name(file):
+def test_features_of_layers_are_chosen_by_name(file):
     assert set(toposcale.features_of(file, layers="*attn*")["layer"]) == {"h.0.attn.weight", "all"}
     assert set(toposcale.features_of(file, layers=["*attn*", "wte*"])["layer"]) == {
         "wte.weight",
@@ -148,7 +148,7 @@ def test_layers_are_chosen_by_name(file):
         toposcale.features_of(file, layers="*attention*")
 
 
-def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diagrams(file, tmp_path):
+def test_changes_of_has_every_feature_and_diagram_distance(file, tmp_path):
     save_file(arrays(1), tmp_path / "later.safetensors")
     table = toposcale.changes_of(file, tmp_path / "later.safetensors")
     assert list(table.columns) == ["layer", "feature", "before", "after", "change"]
@@ -174,7 +174,7 @@ def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diag
     assert moved["all", "h0_wasserstein_1"] > 0
 
 
-def test_the_values_of_a_layer_do_not_change_with_the_layers_that_are_chosen(file):
+def test_features_of_a_layer_ignore_which_are_chosen(file):
     whole = toposcale.features_of(file)
     for layer in arrays():
         if layer != "norm.weight":
@@ -182,12 +182,12 @@ def test_the_values_of_a_layer_do_not_change_with_the_layers_that_are_chosen(fil
             assert by_key(some[some["layer"] == layer]) == by_key(whole[whole["layer"] == layer])
 
 
-def test_a_checkpoint_has_not_moved_from_itself(file):
+def test_changes_of_a_checkpoint_has_not_moved_from_itself(file):
     table = toposcale.changes_of(file, file)
     assert (table["change"] == 0).all()
 
 
-def test_a_layer_of_one_checkpoint_only_has_no_change(file):
+def test_changes_of_a_layer_of_one_checkpoint_only_has_no_change(file):
     larger = {**arrays(), "new.weight": np.eye(4, dtype=np.float32)}
     rows = toposcale.changes_of(file, larger).set_index(["layer", "feature"])
     assert np.isnan(rows.loc[("new.weight", "h0_count"), "change"])
@@ -197,7 +197,7 @@ def test_a_layer_of_one_checkpoint_only_has_no_change(file):
         toposcale.changes_of(file, {"other": np.eye(4)})
 
 
-def test_a_feature_that_one_checkpoint_is_too_small_for_has_no_change():
+def test_compare_feature_one_checkpoint_too_small_for_no_change():
     small, large = {"w": np.ones((1, 1))}, {"w": np.arange(20.0).reshape(5, 4)}
     for before, after in ((small, large), (large, small)):
         table = toposcale.compare(before, after)
@@ -205,7 +205,7 @@ def test_a_feature_that_one_checkpoint_is_too_small_for_has_no_change():
         assert np.isfinite(table.loc["w", "frobenius_norm"])
 
 
-def test_weights_that_are_not_finite_are_told(file):
+def test_features_of_weights_that_are_not_finite_are_told(file):
     broken = arrays()
     broken["wte.weight"][0, 0] = np.nan
     with pytest.warns(RuntimeWarning, match=r"wte\.weight holds NaN"):
@@ -216,21 +216,21 @@ def test_weights_that_are_not_finite_are_told(file):
     assert np.isfinite(values["h.0.attn.weight", "h0_total"])
 
 
-def test_what_cannot_be_described():
+def test_features_of_what_cannot_be_described():
     with pytest.raises(TypeError, match="not a list"):
         toposcale.features_of([1, 2])
     with pytest.raises(UserError, match=r"no weight matrix in it; not measured: 1 tensor, 100%, 1-D: bias"):
         toposcale.describe({"bias": np.ones(3)})
 
 
-def test_a_matrix_that_is_named_as_the_whole_model_is_refused():
+def test_features_of_matrix_is_named_as_whole_model_is_refused():
     named = {"all": np.eye(3), "other": np.eye(4)}
     with pytest.raises(UserError, match="a matrix is named 'all', which stands for the whole model in the tables"):
         toposcale.features_of(named)
     assert set(toposcale.features_of(named, layers="other")["layer"]) == {"other", "all"}
 
 
-def test_progress_is_handed_every_matrix(file):
+def test_features_of_progress_is_handed_every_matrix(file):
     seen = []
 
     def progress(matrices, total):
@@ -243,7 +243,7 @@ def test_progress_is_handed_every_matrix(file):
     assert sorted(seen) == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight"]
 
 
-def test_neither_torch_nor_snakemake_is_imported_for_files_and_arrays(file):
+def test_describe_imports_neither_torch_nor_snakemake(file):
     program = f"""
 import sys, numpy, toposcale
 toposcale.features_of({str(file)!r})
@@ -255,7 +255,7 @@ print(sorted({{"torch", "snakemake", "transformers", "matplotlib"}} & set(sys.mo
     assert done.stdout.strip() == "[]"
 
 
-def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
+def test_features_of_command_prints_table_and_csv_to_last_digit(file, tmp_path):
     said = run("describe", file, "--all", "--csv", "--layers", "*attn*")
     assert said.returncode == 0, said.stderr
     (tmp_path / "out.csv").write_text(said.stdout)
@@ -274,7 +274,7 @@ def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
     assert "h0_bottleneck" in moved
 
 
-def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
+def test_describe_first_screen_is_row_matrix_and_a_line_a_column(file):
     lines = run("describe", file).stdout.splitlines()
     assert lines[0].split() == ["layer", "shape", "params", *SUMMARY.values()]
     assert [line.split()[0] for line in lines[1:5]] == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight", "all"]
@@ -290,7 +290,7 @@ def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
     assert moved[1].split()[-6:] == ["+0.0%", "-", *["+0.0%"] * 4]
 
 
-def test_a_change_from_0_has_no_percentage(tmp_path):
+def test_describe_a_change_from_0_has_no_percentage(tmp_path):
     """The second matrix of a fresh adapter is 0."""
     for name, scale in (("before.safetensors", 0.0), ("after.safetensors", 1.0)):
         values = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
@@ -308,7 +308,7 @@ def test_a_change_from_0_has_no_percentage(tmp_path):
     assert "-100.0%" in back
 
 
-def test_a_matrix_has_one_row_with_the_features_of_the_long_form(file):
+def test_describe_matrix_has_one_row_with_features_of_long_form(file):
     table = toposcale.describe(file)
     assert list(table.columns) == ["shape", "parameters", *SUMMARY, "odd"]
     assert table["shape"].to_dict() == {name: (n, m) for name, (n, m) in MATRIX_SHAPES.items()} | {"all": None}
@@ -325,7 +325,7 @@ def test_a_matrix_has_one_row_with_the_features_of_the_long_form(file):
     assert (toposcale.compare(file, file)[list(SUMMARY)].fillna(0) == 0).all(axis=None)
 
 
-def test_only_what_is_shown_is_computed(file, monkeypatch):
+def test_describe_only_what_is_shown_is_computed(file, monkeypatch):
     monkeypatch.setattr("toposcale.features.spectra.nuclear_norm", lambda weight: pytest.fail("not asked for"))
     toposcale.describe(file)
     with pytest.raises(UserError, match="features: norm is none of topology, norms, spectra"):
@@ -335,7 +335,7 @@ def test_only_what_is_shown_is_computed(file, monkeypatch):
     assert toposcale.describe(file, features="norms").equals(toposcale.describe(file, features=("norms",)))
 
 
-def test_an_odd_layer_is_marked_with_its_reason():
+def test_describe_an_odd_layer_is_marked_with_its_reason():
     rng = np.random.default_rng(0)
     named = {f"h.{i}.mlp.weight": rng.standard_normal((20, 10)) * (9 if i == 10 else 1) for i in range(12)}
     table = toposcale.describe(named)
@@ -366,7 +366,7 @@ MATRICES = {
 }
 
 
-def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
+def test_describe_stacked_experts_and_kernels_as_matrices(tmp_path):
     """In the file, the module and the monitor; what is none is counted."""
     rng = np.random.default_rng(0)
     named = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in TENSORS.items()}
@@ -396,7 +396,7 @@ def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
 
 @pytest.mark.parametrize("key", ["model", "state_dict", "model_state_dict", "module", "params"])
 @pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "module._orig_mod."])
-def test_the_weights_in_a_checkpoint_of_a_training_loop_are_read(tmp_path, key, prefix):
+def test_features_of_weights_in_checkpoint_of_training_loop_read(tmp_path, key, prefix):
     named = {f"{prefix}{name}": torch.from_numpy(value) for name, value in arrays().items()}
     saved = {"step": 3, "best": torch.tensor(2.0), "optimizer": {"state": {}, "param_groups": []}, key: named}
     torch.save(saved, tmp_path / "ckpt.pt")
@@ -404,14 +404,14 @@ def test_the_weights_in_a_checkpoint_of_a_training_loop_are_read(tmp_path, key, 
     assert by_key(toposcale.features_of(saved)) == by_key(toposcale.features_of(arrays()))
 
 
-def test_options_and_numbers_beside_the_weights_do_not_matter(tmp_path):
+def test_describe_options_and_numbers_beside_weights_not_matter(tmp_path):
     named = {name: torch.from_numpy(value) for name, value in arrays().items()}
     beside = {"args": argparse.Namespace(rate=1e-3), "best": np.float64(2.5)}
     torch.save(beside | {"out": pathlib.Path("x"), "model": named | {"step": 3}}, tmp_path / "ckpt.pt")
     assert set(toposcale.describe(tmp_path / "ckpt.pt", features=("norms",)).index) == {*MATRIX_SHAPES, "all"}
 
 
-def test_a_checkpoint_without_weights_of_a_known_name_tells_what_it_holds(tmp_path):
+def test_describe_names_what_a_file_without_weights_holds(tmp_path):
     torch.save({"step": 3, "ema": {"decay": 0.9}}, tmp_path / "ckpt.pt")
     with pytest.raises(
         UserError, match=r"it holds step, ema, none of which is called state_dict or .*; save the weights"
@@ -432,7 +432,7 @@ def low_rank(rank, scale=1.0, seed=0):
 
 
 @pytest.mark.parametrize("rank", [1, 4, 20])
-def test_an_adapter_is_named_and_has_the_products_of_its_factors_beside_them(tmp_path, rank):
+def test_describe_adapter_has_the_products_of_its_factors(tmp_path, rank):
     named = low_rank(rank)
     save_file(named, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "gpt2", "r": rank}))
@@ -483,7 +483,7 @@ def test_describe_scales_the_product_of_an_adapter(tmp_path, config, scale, said
     assert re.search(said, " ".join(table.attrs["notes"]))
 
 
-def test_a_fresh_adapter_adds_nothing_yet_and_a_broken_one_is_nan():
+def test_features_of_a_fresh_adapter_are_0_of_a_broken_one_nan():
     product = "base_model.model.h.0.attn.c_attn.lora_BA"
     fresh = by_key(toposcale.features_of(low_rank(4, scale=0.0), features=("norms", "spectra")))
     assert {name: value for (layer, name), value in fresh.items() if layer == product} == {
@@ -510,7 +510,7 @@ def written(folder, step):
     return folder / f"step{step}.safetensors"
 
 
-def test_what_no_checkpoint_of_a_folder_changes_is_named_and_left_out(tmp_path):
+def test_features_of_leaves_out_what_no_checkpoint_changes(tmp_path):
     for step in (10, 20, 30):
         written(tmp_path, step)
     table = toposcale.features_of(tmp_path, features="norms")
@@ -521,7 +521,7 @@ def test_what_no_checkpoint_of_a_folder_changes_is_named_and_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_what_two_checkpoints_share_is_named_and_left_out(tmp_path, in_memory):
+def test_compare_what_two_checkpoints_share_named_and_left_out(tmp_path, in_memory):
     first, second, last = (a_fine_tuning(step) if in_memory else written(tmp_path, step) for step in (10, 20, 30))
     table = toposcale.compare(first, second, features="norms")
     assert list(table.index) == ["head.weight", "all"]
@@ -532,7 +532,7 @@ def test_what_two_checkpoints_share_is_named_and_left_out(tmp_path, in_memory):
     assert len(toposcale.compare(first, first, features="norms")) == 4
 
 
-def test_a_damaged_checkpoint_of_a_folder_is_left_out_and_said(tmp_path):
+def test_features_of_leaves_out_a_damaged_checkpoint(tmp_path):
     paths = [written(tmp_path, step) for step in (10, 20, 30)]
     paths[1].write_bytes(paths[1].read_bytes()[:100])
     table = toposcale.features_of(tmp_path, features="norms")
@@ -544,7 +544,7 @@ def test_a_damaged_checkpoint_of_a_folder_is_left_out_and_said(tmp_path):
         toposcale.features_of(tmp_path)
 
 
-def test_a_checkpoint_of_another_architecture_in_a_folder_is_left_out_and_said(tmp_path):
+def test_features_of_leaves_out_another_architecture(tmp_path):
     for step in (10, 20, 30):
         written(tmp_path, step)
     other = written(tmp_path, 40)
@@ -559,7 +559,7 @@ def test_a_checkpoint_of_another_architecture_in_a_folder_is_left_out_and_said(t
         toposcale.features_of(tmp_path, features="norms")
 
 
-def test_a_frozen_factor_counts_where_its_product_changes():
+def test_compare_frozen_factor_counts_where_its_product_changes():
     before = {**low_rank(4), "frozen.weight": np.ones((3, 3))}
     after = {name: values * (1 + name.endswith("B.weight")) for name, values in before.items()}
     table = toposcale.compare(before, after, features="norms")
@@ -568,7 +568,7 @@ def test_a_frozen_factor_counts_where_its_product_changes():
     assert table.loc["all", "frobenius_norm"] == pytest.approx(1)
 
 
-def test_a_factor_alone_counts_as_it_is():
+def test_features_of_a_factor_alone_counts_as_it_is():
     named = low_rank(4)
     alone = {name: values for name, values in named.items() if not name.endswith("h.1.attn.c_attn.lora_B.weight")}
     long = by_key(toposcale.features_of(alone))
@@ -588,18 +588,18 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:a8eda1\nsize 
         ("weights.gguf", b"GGUF", r"weights of llama\.cpp"),
     ],
 )
-def test_what_is_not_read_is_named(tmp_path, name, content, reason):
+def test_describe_what_is_not_read_is_named(tmp_path, name, content, reason):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=rf"{name}: {reason}"):
         toposcale.describe(tmp_path / name)
 
 
-def test_another_pointer_beside_the_weights_does_not_matter(file):
+def test_describe_another_pointer_beside_weights_does_not_matter(file):
     (file.parent / "tf_model.h5").write_bytes(POINTER)
     assert len(toposcale.describe(file.parent, features=("norms",)))
 
 
-def test_a_repository_of_the_hub_and_several_paths_are_told_what_to_do(file):
+def test_describe_remedy_for_repositories_and_several_paths(file):
     for name in ("EleutherAI/pythia-70m", "gpt2"):
         with pytest.raises(UserError, match=f"hf download {name} --local-dir FOLDER, then name FOLDER"):
             toposcale.describe(name)
@@ -609,7 +609,7 @@ def test_a_repository_of_the_hub_and_several_paths_are_told_what_to_do(file):
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "text", "empty folder", "folder without its shard"])
-def test_a_missing_or_damaged_file_is_one_line(file, tmp_path, damage):
+def test_describe_a_missing_or_damaged_file_is_one_line(file, tmp_path, damage):
     path = tmp_path / "broken.safetensors"
     match damage:
         case "cut":
@@ -631,7 +631,7 @@ def test_a_missing_or_damaged_file_is_one_line(file, tmp_path, damage):
     assert line.startswith(f"toposcale: {path}")
 
 
-def test_a_wrong_command_and_a_wrong_layer_are_told(file):
+def test_describe_a_wrong_command_and_a_wrong_layer_are_told(file):
     assert run("describe").returncode == 2
     assert run("paint", file).returncode == 2
     assert run("describe", "").stderr.endswith("is empty, such as a variable of the shell that is not set\n")
@@ -640,7 +640,7 @@ def test_a_wrong_command_and_a_wrong_layer_are_told(file):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_help_names_every_command():
+def test_describe_the_help_names_every_command():
     said = run("--help").stdout
     assert "describe" in said
     assert "compare" in said
@@ -648,7 +648,7 @@ def test_the_help_names_every_command():
         assert "--layers" in run(command, "--help").stdout
 
 
-def test_a_closed_pipe_is_no_error(file):
+def test_describe_a_closed_pipe_is_no_error(file):
     command = f'"{sys.executable}" -m toposcale describe "{file}" --csv | head -n 1'
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=False)  # noqa: S602
@@ -657,7 +657,7 @@ def test_a_closed_pipe_is_no_error(file):
 
 
 @pytest.mark.parametrize("ending", ["", ".weight"])
-def test_a_plain_mlp_has_the_deep_graph_persistence_of_its_two_layers(ending):
+def test_features_of_a_plain_mlp_has_deep_graph_persistence(ending):
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(12, 40)), rng.normal(size=(8, 12))
     table = toposcale.features_of({f"fc1{ending}": first, f"fc2{ending}": second})
@@ -665,21 +665,21 @@ def test_a_plain_mlp_has_the_deep_graph_persistence_of_its_two_layers(ending):
     assert own["value"].item() == homology.deep_graph_persistence(first, second)
 
 
-def test_no_bfloat16_array_is_taken_for_another_one():
+def test_describe_no_bfloat16_array_is_taken_for_another_one():
     """Each is widened to a copy; the address of one copy may be given to the next."""
     rng = np.random.default_rng(1)
     many = {f"layer.{i}.weight": rng.normal(size=(64, 64)).astype(ml_dtypes.bfloat16) for i in range(12)}
     assert [name for name, _ in checkpoints.Checkpoint(many).matrices()] == list(many)
 
 
-def test_globs_that_choose_nothing_name_what_is_there():
+def test_describe_globs_that_choose_nothing_name_what_is_there():
     found = [("a.weight", np.eye(3)), ("b.weight", np.eye(3))]
     with pytest.raises(UserError, match=r"weights.layers chooses none of a.weight, b.weight"):
         weights.compute_features(found, weights.WeightSettings(include=("*attn*",)))
 
 
 @pytest.mark.parametrize("call", [toposcale.describe, lambda path: toposcale.changes_of(path, path)])
-def test_a_folder_of_checkpoints_names_them(tmp_path, call):
+def test_changes_of_a_folder_of_checkpoints_names_them(tmp_path, call):
     for step in (5, 10, 100):
         (tmp_path / f"checkpoint-{step}").mkdir()
         save_file({"w": np.eye(3)}, tmp_path / f"checkpoint-{step}" / "model.safetensors")
@@ -704,7 +704,7 @@ def checkpoints_folder(tmp_path):
     return tmp_path
 
 
-def test_a_folder_of_checkpoints_has_the_features_of_each_step(checkpoints_folder):
+def test_features_of_folder_of_checkpoints_features_of_each_step(checkpoints_folder):
     table = toposcale.features_of(checkpoints_folder, names=["frobenius_norm"])
     assert list(table) == ["step", "layer", "feature", "value"]
     assert table["step"].unique().tolist() == [5, 10, 100]
@@ -713,7 +713,7 @@ def test_a_folder_of_checkpoints_has_the_features_of_each_step(checkpoints_folde
         pd.testing.assert_frame_equal(rows.drop(columns="step").reset_index(drop=True), expected, check_exact=True)
 
 
-def test_the_command_on_a_folder_has_a_row_a_step_and_csv_every_layer(checkpoints_folder):
+def test_describe_command_on_folder_row_step_and_csv_every_layer(checkpoints_folder):
     printed = run("describe", checkpoints_folder).stdout
     assert [line.split()[0] for line in printed.splitlines()[:4]] == ["step", "5", "10", "100"]
     csv = run("describe", checkpoints_folder, "--csv").stdout.splitlines()
@@ -725,7 +725,7 @@ def test_the_command_on_a_folder_has_a_row_a_step_and_csv_every_layer(checkpoint
     )
 
 
-def test_json_has_the_table_and_null_where_there_is_no_number(file, tmp_path):
+def test_describe_json_table_and_null_where_there_is_no_number(file, tmp_path):
     told = json.loads(run("describe", file, "--json").stdout)
     assert {row["layer"] for row in told["rows"]} == {*MATRIX_SHAPES, "all"}
     assert told["rows"][0]["shape"] == [18, 6]
@@ -738,7 +738,7 @@ def test_json_has_the_table_and_null_where_there_is_no_number(file, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json", "notes.txt", "weights.bin"])
-def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeypatch, name):
+def test_features_of_what_no_file_of_weights_told_without_torch(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / name).write_text('{"model_type": "gpt2"}')
     with pytest.raises(UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"):
@@ -746,23 +746,23 @@ def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("convert", [pd.DataFrame, memoryview, np.ndarray.tolist])
-def test_what_is_an_array_to_numpy_is_one(convert):
+def test_describe_what_is_an_array_to_numpy_is_one(convert):
     matrix = np.arange(12.0).reshape(4, 3)
     table = toposcale.describe({"w": convert(matrix)}, features="norms")
     assert table.loc["w", "frobenius_norm"] == np.linalg.norm(matrix)
 
 
-def test_a_masked_array_is_refused():
+def test_describe_a_masked_array_is_refused():
     with pytest.raises(UserError, match="w: a masked array; fill in its values"):
         toposcale.describe({"w": np.ma.masked_array(np.eye(3), mask=np.eye(3))})
 
 
-def test_a_matrix_without_a_name_is_one_like_others():
+def test_describe_a_matrix_without_a_name_is_one_like_others():
     table = toposcale.describe({"": np.eye(3), "v": np.ones((2, 3))}, features="norms")
     assert table["frobenius_norm"].tolist() == pytest.approx([3**0.5, 6**0.5, 3])
 
 
-def test_the_features_of_some_names_are_those_alone():
+def test_features_of_the_features_of_some_names_are_those_alone():
     table = toposcale.features_of({"w": np.eye(4)}, names=["frobenius_norm", "h0_count"])
     assert sorted(set(table["feature"])) == ["frobenius_norm", "h0_count"]
     with pytest.raises(UserError, match=r"^names: frobenius: no feature of this name is registered"):
@@ -770,6 +770,6 @@ def test_the_features_of_some_names_are_those_alone():
 
 
 @pytest.mark.parametrize(("name", "value"), [("max_points", 1.5), ("max_dimension", "1"), ("seed", None)])
-def test_a_setting_that_is_no_integer_is_named(name, value):
+def test_describe_a_setting_that_is_no_integer_is_named(name, value):
     with pytest.raises(TypeError, match=f"^{name} must be an integer, got {value!r}$"):
         toposcale.describe({"w": np.eye(3)}, **{name: value})

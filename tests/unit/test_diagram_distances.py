@@ -26,19 +26,19 @@ def test_distances_by_hand():
     assert found["all"]["h1_bottleneck"] == 0.25
 
 
-def test_a_checkpoint_is_no_distance_from_itself():
+def test_distances_a_checkpoint_is_no_distance_from_itself():
     table = checkpoint(0, {"a": [[[0.0, 2.0], [0.0, 1.0]], [[1.0, 1.5]]]})
     assert all(v == 0 for named in diagram_distances.distances(table, table).values() for v in named.values())
 
 
-def test_nan_weights_give_nan_distances():
+def test_distances_nan_weights_give_nan_distances():
     broken = checkpoint(1, {"a": [[[np.nan, np.nan]]]})
     healthy = checkpoint(0, {"a": [[[0.0, 1.0]]]})
     assert np.isnan(diagram_distances.distances(healthy, broken)["a"]["h0_wasserstein_1"])
     assert np.isnan(diagram_distances.distances(healthy, broken)["all"]["h0_bottleneck"])
 
 
-def test_one_entry_less_than_checkpoints():
+def test_distances_one_entry_less_than_checkpoints():
     tables_ = [checkpoint(step, {"a": [[[0.0, 1.0 + step]]]}) for step in range(4)]
     found = diagram_distances.consecutive_distances(tables_)
     assert [named["a"]["h0_wasserstein_1"] for named in found] == [1, 1, 1]
@@ -46,13 +46,13 @@ def test_one_entry_less_than_checkpoints():
         assert diagram_distances.consecutive_distances(tables_[:1]) == []
 
 
-def test_bars_that_never_die_are_left_out():
+def test_distances_bars_that_never_die_are_left_out():
     earlier = checkpoint(0, {"a": [[[0.0, np.inf], [1.0, 2.0]]]})
     later = checkpoint(1, {"a": [[[5.0, np.inf]]]})
     assert diagram_distances.distances(earlier, later)["a"]["h0_wasserstein_1"] == 0.5
 
 
-def test_embeddings_have_the_layer_of_the_whole_model_alone():
+def test_distances_embeddings_have_layer_of_whole_model_alone():
     earlier, later = checkpoint(0, {"all": [[[0.0, 2.0]]]}), checkpoint(1, {"all": [[[0.0, 3.0]]]})
     found = diagram_distances.distances(earlier, later)
     assert set(found) == {"all"}

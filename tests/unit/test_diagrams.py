@@ -19,7 +19,7 @@ def random_diagram(seed, n_bars):
     return np.column_stack([births, births + rng.exponential(0.3, n_bars)])
 
 
-def test_summary_by_hand():
+def test_summarize_diagram_summary_by_hand():
     summary = summarize_diagram([[0.0, 3.0], [1.0, 2.0]])
     assert summary == {
         "count": 2,
@@ -31,24 +31,24 @@ def test_summary_by_hand():
     }
 
 
-def test_summary_of_no_bars_is_zero():
+def test_summarize_diagram_summary_of_no_bars_is_zero():
     assert set(summarize_diagram(EMPTY).values()) == {0}
     assert set(summarize_diagram([]).values()) == {0}
     assert set(summarize_diagram([[0.0, math.inf], [2.0, 2.0]]).values()) == {0}
 
 
-def test_bars_up_to_a_billionth_of_the_largest_death_do_not_count():
+def test_summarize_diagram_counts_no_bar_of_rounding():
     assert summarize_diagram([[0.0, 4.0], [1.0, 1.0 + 3.9e-9]])["count"] == 1
     assert summarize_diagram([[0.0, 4.0], [1.0, 1.0 + 4.1e-9]])["count"] == 2
 
 
-def test_one_bar_has_no_entropy_and_equal_bars_the_most():
+def test_summarize_diagram_entropy_of_one_and_of_equal_bars():
     assert math.copysign(1.0, summarize_diagram([[0.0, 3.0]])["entropy"]) == 1.0
     assert summarize_diagram([[0.0, 3.0]])["entropy"] == 0.0
     assert summarize_diagram([[0.0, 3.0]] * 7)["entropy"] == pytest.approx(math.log(7), rel=1e-14)
 
 
-def test_summary_of_a_descending_diagram_is_the_neural_persistence():
+def test_summarize_diagram_descending_is_neural_persistence():
     weight = np.random.default_rng(0).standard_normal((20, 10))
     relative = spanning_tree_weights(weight) / np.abs(weight).max()
     total = summarize_diagram(np.column_stack([np.ones(29), relative]))["total"]
@@ -57,7 +57,7 @@ def test_summary_of_a_descending_diagram_is_the_neural_persistence():
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.floats(1e-3, 1e3))
-def test_summary_scales(seed, n_bars, factor):
+def test_summarize_diagram_summary_scales(seed, n_bars, factor):
     diagram = random_diagram(seed, n_bars)
     before, after = summarize_diagram(diagram), summarize_diagram(factor * diagram[::-1])
     for name in ("total", "total_l2", "max", "mean"):
@@ -86,7 +86,7 @@ def test_crocker_stacks_betti_curves():
     assert crocker([], radii).shape == (0, 3)
 
 
-def test_bad_input_is_refused_by_name():
+def test_summarize_diagram_bad_input_is_refused_by_name():
     with pytest.raises(ValueError, match=r"^diagram must have shape"):
         summarize_diagram([[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match=r"^diagram must not hold NaN"):

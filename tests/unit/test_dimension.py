@@ -10,7 +10,7 @@ from toposcale.homology import persistent_homology_dimension
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
-def test_uniform_cube_in_a_larger_space(dimension):
+def test_persistent_homology_dimension_of_an_embedded_cube(dimension):
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.standard_normal((10, dimension)))[0]
     points = rng.random((1000, dimension)) @ basis.T
@@ -21,7 +21,7 @@ def test_uniform_cube_in_a_larger_space(dimension):
     assert 0.0 < deviation < 0.5
 
 
-def test_result_does_not_depend_on_scale_or_rotation_and_repeats_exactly():
+def test_persistent_homology_dimension_is_invariant():
     rng = np.random.default_rng(1)
     points = rng.standard_normal((120, 3))
     rotation = np.linalg.qr(rng.standard_normal((3, 3)))[0]
@@ -31,7 +31,7 @@ def test_result_does_not_depend_on_scale_or_rotation_and_repeats_exactly():
     assert persistent_homology_dimension(7 * points @ rotation, seed=5) == pytest.approx(first, rel=1e-9)
 
 
-def test_slope_by_hand():
+def test_persistent_homology_dimension_slope_by_hand():
     # Points at 0, 1, 3: all three have E = 3, and two of them E = 1, 2 or 3. E(2) = 3 is slope 0, dimension
     # 1; E(2) = 2 is # slope 1 and E(2) = 1 a steeper one, which have no dimension.
     with warnings.catch_warnings():
@@ -45,7 +45,7 @@ def test_slope_by_hand():
     assert defined == pytest.approx([1.0] * len(defined), rel=1e-12)
 
 
-def test_no_dimension_is_nan_with_a_warning():
+def test_persistent_homology_dimension_nan_with_a_warning():
     with pytest.warns(RuntimeWarning, match="3 of 3 subsamplings"):
         assert all(map(math.isnan, persistent_homology_dimension(np.ones((50, 2)), repeats=3)))
     # All points at one distance: E grows as size - 1, faster than size.
@@ -53,13 +53,13 @@ def test_no_dimension_is_nan_with_a_warning():
         assert all(map(math.isnan, persistent_homology_dimension(np.eye(50), repeats=3)))
 
 
-def test_one_repeat_has_no_deviation():
+def test_persistent_homology_dimension_one_repeat_no_deviation():
     mean, deviation = persistent_homology_dimension(np.random.default_rng(2).standard_normal((60, 2)), repeats=1)
     assert math.isfinite(mean)
     assert math.isnan(deviation)
 
 
-def test_bad_input_is_refused_by_name():
+def test_persistent_homology_dimension_bad_input_refused_by_name():
     points = np.random.default_rng(3).standard_normal((20, 2))
     for sizes in ([5], [5, 5], [1, 5], [5, 21]):
         with pytest.raises(ValueError, match=r"^sizes must"):

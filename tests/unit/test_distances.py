@@ -43,7 +43,7 @@ small_diagrams = st.lists(bars, max_size=4).map(lambda rows: np.array(rows, floa
 
 @settings(max_examples=150)
 @given(small_diagrams, small_diagrams, st.sampled_from(KINDS))
-def test_equals_the_best_of_all_matchings(a, b, kind):
+def test_diagram_distances_equals_the_best_of_all_matchings(a, b, kind):
     # Quarters are exact in binary, so only the square root and its sum may round.
     assert diagram_distance(a, b, kind=kind) == pytest.approx(brute_force(a, b, kind), rel=1e-12, abs=0)
 
@@ -55,7 +55,7 @@ def random_diagram(rng, n_bars):
 
 @settings(max_examples=30)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 2**32 - 1))
-def test_equals_hera(n_first, n_second, seed):
+def test_diagram_distances_equals_hera(n_first, n_second, seed):
     rng = np.random.default_rng(seed)
     a, b = random_diagram(rng, n_first), random_diagram(rng, n_second)
     # Hera stops at a relative error of delta: the reason for the tolerances. gudhi.bottleneck_distance is no
@@ -69,7 +69,7 @@ def test_equals_hera(n_first, n_second, seed):
 
 @settings(max_examples=60)
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**32 - 1), st.booleans())
-def test_alignment_of_bars_of_one_birth_equals_assignment(n_first, n_second, seed, tied):
+def test_diagram_distances_of_one_birth_equal_assignment(n_first, n_second, seed, tied):
     rng = np.random.default_rng(seed)
     deaths = [rng.integers(1, 6, n).astype(float) if tied else rng.gamma(3.0, 1.0, n) for n in (n_first, n_second)]
     a, b = (np.column_stack([np.zeros_like(one), one]) for one in deaths)
@@ -80,7 +80,7 @@ def test_alignment_of_bars_of_one_birth_equals_assignment(n_first, n_second, see
 
 @settings(max_examples=100)
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.02, 0.2, 1.0]), st.booleans())
-def test_pairs_in_order_are_taken_only_where_no_alignment_costs_less(n_bars, seed, change, tied):
+def test_diagram_distances_pair_in_order_only_where_optimal(n_bars, seed, change, tied):
     rng = np.random.default_rng(seed)
     a = rng.integers(1, 6, n_bars).astype(float) if tied else rng.gamma(3.0, 1.0, n_bars)
     a, b = np.sort(a), np.sort(a * np.exp(change * rng.standard_normal(n_bars)))
@@ -90,7 +90,7 @@ def test_pairs_in_order_are_taken_only_where_no_alignment_costs_less(n_bars, see
         assert in_order is not None or a[0] < 0.2 * a[-1]
 
 
-def test_many_bars_of_one_birth_are_aligned():
+def test_diagram_distances_many_bars_of_one_birth_are_aligned():
     """One bar of the longer diagram has no partner; which one it is depends on the kind."""
     lengths = np.arange(1.0, 201.0)
     a = np.column_stack([np.zeros(200), lengths])
@@ -99,24 +99,24 @@ def test_many_bars_of_one_birth_are_aligned():
     assert diagram_distance(a, b, kind="bottleneck") == pytest.approx(1.0)  # the shortest is: all others move by one
 
 
-def test_bars_above_and_below_one_birth_are_apart():
+def test_diagram_distances_bars_above_and_below_one_birth_apart():
     a, b = np.array([[0.0, 2.0]]), np.array([[0.0, -2.0]])
     assert diagram_distances(a, b) == pytest.approx({"wasserstein_1": 2.0, "wasserstein_2": 2**0.5, "bottleneck": 1.0})
 
 
-def test_equals_brute_force_where_gudhi_errs():
+def test_diagram_distances_equals_brute_force_where_gudhi_errs():
     rng = np.random.default_rng(12)
     a, b = random_diagram(rng, 3), random_diagram(rng, 3)
     assert diagram_distance(a, b, kind="bottleneck") == brute_force(a, b, "bottleneck")
 
 
-def test_bottleneck_equals_persim():
+def test_diagram_distances_bottleneck_equals_persim():
     rng = np.random.default_rng(0)
     a, b = random_diagram(rng, 30), random_diagram(rng, 25)
     assert diagram_distance(a, b, kind="bottleneck") == pytest.approx(persim.bottleneck(a, b), rel=1e-12)
 
 
-def test_wasserstein_1_equals_persim_where_the_ground_metrics_agree():
+def test_diagram_distances_wasserstein_1_equals_persim():
     # All births equal and the bars close: points move along one axis only, where L2 and L-infinity are the
     # same.
     deaths = np.linspace(1.0, 2.0, 20)
@@ -126,7 +126,7 @@ def test_wasserstein_1_equals_persim_where_the_ground_metrics_agree():
     assert diagram_distance(a, b, kind="wasserstein_1") == pytest.approx(persim.wasserstein(a, b), rel=1e-12)
 
 
-def test_by_hand():
+def test_diagram_distances_by_hand():
     a, b = [[0.0, 4.0]], [[1.0, 4.0], [7.0, 8.0]]
     assert diagram_distance(a, b, kind="wasserstein_1") == 1.5
     assert diagram_distance(a, b, kind="wasserstein_2") == pytest.approx(math.sqrt(1.25), rel=1e-15)
@@ -137,7 +137,7 @@ def test_by_hand():
     assert all(diagram_distance(empty, empty, kind=kind) == 0.0 for kind in KINDS)
 
 
-def test_descending_diagrams_are_measured_alike():
+def test_diagram_distances_descending_diagrams_measured_alike():
     rng = np.random.default_rng(1)
     a, b = random_diagram(rng, 12), random_diagram(rng, 9)
     for kind in KINDS:
@@ -147,7 +147,7 @@ def test_descending_diagrams_are_measured_alike():
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS))
-def test_metric_properties(seed, kind):
+def test_diagram_distances_metric_properties(seed, kind):
     rng = np.random.default_rng(seed)
     a, b, c = (random_diagram(rng, int(rng.integers(0, 15))) for _ in range(3))
     there = diagram_distance(a, b, kind=kind)
@@ -158,14 +158,14 @@ def test_metric_properties(seed, kind):
 
 
 @pytest.mark.parametrize("factor", [1e-200, 1e200])
-def test_wasserstein_2_neither_vanishes_nor_overflows(factor):
+def test_diagram_distances_wasserstein_2_of_extreme_scales(factor):
     rng = np.random.default_rng(2)
     a, b = random_diagram(rng, 12), random_diagram(rng, 9)
     expected = factor * diagram_distance(a, b, kind="wasserstein_2")
     assert diagram_distance(factor * a, factor * b, kind="wasserstein_2") == pytest.approx(expected, rel=1e-12)
 
 
-def test_bottleneck_stability_of_rips_diagrams():
+def test_diagram_distances_bottleneck_stability_of_rips_diagrams():
     # Moving every point by at most e moves distances by at most 2e, and diagrams by no more (Chazal et al.
     # 2014).
     rng = np.random.default_rng(3)
@@ -176,7 +176,7 @@ def test_bottleneck_stability_of_rips_diagrams():
         assert 0.0 < diagram_distance(before, after, kind="bottleneck") <= 0.1 + 1e-12
 
 
-def test_bad_input_is_refused_by_name():
+def test_diagram_distances_bad_input_is_refused_by_name():
     good = [[0.0, 1.0]]
     with pytest.raises(ValueError, match=r"^a must have shape"):
         diagram_distance([1.0, 2.0, 3.0], good, kind="bottleneck")

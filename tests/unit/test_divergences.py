@@ -12,14 +12,14 @@ def cloud(seed, texts, d=4):
     return Cloud(points[texts], np.asarray(texts))
 
 
-def test_only_texts_that_both_models_read_count():
+def test_divergence_only_texts_that_both_models_read_count():
     first, second = cloud(0, range(0, 24)), cloud(1, range(4, 30), d=6)
     measures = divergence(first, second, repeats=0, seed=(1,))
     common = cloud(0, range(4, 24)).points, cloud(1, range(4, 24), d=6).points
     assert measures == {"rtd": homology.representation_topology_divergence(*common)}
 
 
-def test_the_spread_is_that_of_halves_and_the_same_each_time():
+def test_divergence_spread_is_that_of_halves_and_same_each_time():
     first, second = cloud(0, range(20)), cloud(1, range(20))
     measures = divergence(first, second, repeats=3, seed=(1, "m"))
     assert measures == divergence(first, second, repeats=3, seed=(1, "m"))
@@ -31,14 +31,14 @@ def test_the_spread_is_that_of_halves_and_the_same_each_time():
     assert divergence(first, second, repeats=3, seed=(2, "m"))["rtd"] == measures["rtd"]
 
 
-def test_what_has_no_divergence():
+def test_divergence_what_has_no_divergence():
     first, second = cloud(0, range(20)), cloud(1, range(20))
     second.points[3] = np.nan
     assert np.isnan(list(divergence(first, second, repeats=2, seed=(1,)).values())).all()
     assert np.isnan(divergence(first, cloud(1, range(17, 40)), repeats=0, seed=(1,))["rtd"])
 
 
-def test_clouds_are_read_as_they_were_written_in_the_order_of_their_steps(tmp_path):
+def test_load_clouds_returns_what_was_saved_by_step(tmp_path):
     clouds = {100: cloud(0, range(3)), 20: cloud(1, range(5, 9)), 3: Cloud(np.empty((0, 1)), np.empty(0, np.int64))}
     save_clouds(tmp_path / "clouds.safetensors", clouds, {"rule": "embeddings"})
     reread = load_clouds(tmp_path / "clouds.safetensors")

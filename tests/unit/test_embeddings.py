@@ -62,7 +62,7 @@ def one_by_one(model: LanguageModel, texts):
 @pytest.mark.parametrize("bias", [False, True])
 @given(st.integers(1, 12), st.integers(1, 200), st.integers(1, 50), st.integers(0, 5))
 @settings(max_examples=25)
-def test_batches_and_blocks_change_nothing(bias, count, batch_tokens, vocabulary_block, seed):
+def test_forward_pass_batches_and_blocks_change_nothing(bias, count, batch_tokens, vocabulary_block, seed):
     model = causal_model(bias=bias)
     texts = [*random_texts(count, seed), [1, 2]]
     found = forward_pass(model, texts, all_layers=True, batch_tokens=batch_tokens, vocabulary_block=vocabulary_block)
@@ -77,27 +77,27 @@ def test_batches_and_blocks_change_nothing(bias, count, batch_tokens, vocabulary
     assert found.perplexity == pytest.approx(math.exp(losses.sum() / predicted), rel=1e-5)
 
 
-def test_last_layer_alone_is_the_same():
+def test_forward_pass_last_layer_alone_is_the_same():
     model, texts = causal_model(), random_texts(9)
     last = forward_pass(model, texts).embeddings
     assert list(last) == ["all"]
     np.testing.assert_array_equal(last["all"], forward_pass(model, texts, all_layers=True).embeddings["hidden.02"])
 
 
-def test_same_bytes_every_time():
+def test_forward_pass_same_bytes_every_time():
     model, texts = causal_model(), random_texts(20)
     first, second = forward_pass(model, texts), forward_pass(model, texts)
     assert first.embeddings["all"].tobytes() == second.embeddings["all"].tobytes()
     assert first.cross_entropies.tobytes() == second.cross_entropies.tobytes()
 
 
-def test_a_head_of_zeros_finds_every_token_equally_likely():
+def test_forward_pass_of_a_zero_head_is_uniform():
     model = causal_model()
     blind = LanguageModel(model.hidden_states, torch.zeros_like(model.head_weight), None, CONTEXT)
     assert forward_pass(blind, [[0, 1, 2], [5, 6]]).perplexity == pytest.approx(VOCABULARY, rel=1e-6)
 
 
-def test_large_logits_do_not_overflow():
+def test_forward_pass_large_logits_do_not_overflow():
     model = causal_model()
     loud = LanguageModel(model.hidden_states, 1e4 * model.head_weight, None, CONTEXT)
     texts = random_texts(5)
@@ -105,7 +105,7 @@ def test_large_logits_do_not_overflow():
     assert forward_pass(loud, texts).cross_entropies == pytest.approx(losses, rel=1e-5)
 
 
-def test_every_text_has_its_own_row():
+def test_forward_pass_every_text_has_its_own_row():
     model, texts = causal_model(), random_texts(12)
     found, turned = forward_pass(model, texts), forward_pass(model, texts[::-1])
     np.testing.assert_allclose(found.embeddings["all"], turned.embeddings["all"][::-1], rtol=0, atol=3e-6)
@@ -123,12 +123,12 @@ def test_every_text_has_its_own_row():
         ([[1] * (CONTEXT + 1)], f"the model's context is {CONTEXT}"),
     ],
 )
-def test_texts_that_cannot_be_used(texts, message):
+def test_forward_pass_texts_that_cannot_be_used(texts, message):
     with pytest.raises(ValueError, match=message):
         forward_pass(causal_model(), texts)
 
 
-def test_a_model_that_gives_nan_has_the_same_features_all_nan():
+def test_forward_pass_model_gives_nan_has_same_features_all_nan():
     texts = [[1, 2, 3], [2, 3], [3, 1, 2], [1, 1]]
     settings = EmbeddingSettings(repeats=2)
     found = {}
@@ -156,7 +156,7 @@ def normed_model(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_decay_is_that_of_the_model_in_float64(dtype):
+def test_forward_pass_the_decay_is_that_of_the_model_in_float64(dtype):
     texts = [[*text, 1, 2, 3] for text in random_texts(60) if len(text) < CONTEXT - 3]
     decay = {}
     for precision in (torch.float64, dtype):
@@ -166,7 +166,7 @@ def test_the_decay_is_that_of_the_model_in_float64(dtype):
     assert decay[dtype] == pytest.approx(decay[torch.float64], rel=1e-5 if dtype == torch.float32 else 0.05)
 
 
-def test_means_over_tokens_are_rounded_once():
+def test_forward_pass_means_over_tokens_are_rounded_once():
     states = torch.full((1, 4096, 1), 0.1)
     states[0, 0] = 3e4
     passed = forward_pass(
@@ -179,7 +179,7 @@ def test_means_over_tokens_are_rounded_once():
 # Features.
 
 
-def test_features_of_a_square_in_the_plane():
+def test_embedding_features_features_of_a_square_in_the_plane():
     square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], dtype=np.float32) + 7
     features, diagrams = embedding_features(square)
     np.testing.assert_allclose(diagrams[0], [[0, 1]] * 3, atol=1e-12)
@@ -202,7 +202,7 @@ def cloud(seed: int, n_points: int = 30, dimension: int = 12) -> np.ndarray:
 
 @given(st.integers(0, 20), st.floats(0.01, 100))
 @settings(max_examples=10)
-def test_moving_turning_and_growing(seed, factor):
+def test_embedding_features_moving_turning_and_growing(seed, factor):
     points = cloud(seed)
     rng = np.random.default_rng(seed)
     turn, _ = np.linalg.qr(rng.standard_normal((12, 12)))
@@ -214,7 +214,7 @@ def test_moving_turning_and_growing(seed, factor):
         assert changed[name] == pytest.approx(expected, rel=1e-6), name
 
 
-def test_components_of_full_rank_change_no_distance():
+def test_principal_components_of_full_rank_keep_distances():
     points = cloud(3)
     scores, kept = principal_components(points, 50)
     np.testing.assert_allclose(homology.pairwise_distances(scores), homology.pairwise_distances(points))
@@ -222,7 +222,7 @@ def test_components_of_full_rank_change_no_distance():
     assert scores.shape == (30, 12)
 
 
-def test_variance_kept_against_the_covariance():
+def test_principal_components_variance_kept_against_covariance():
     points = cloud(4)
     eigenvalues = np.linalg.eigvalsh(np.cov(points.T))[::-1]
     scores, kept = principal_components(points, 5)
@@ -230,14 +230,14 @@ def test_variance_kept_against_the_covariance():
     np.testing.assert_allclose(scores.var(axis=0, ddof=1), eigenvalues[:5])
 
 
-def test_spectra_are_those_before_the_components():
+def test_embedding_features_spectra_are_those_before_components():
     points = cloud(5)
     features, _ = embedding_features(points, components=2)
     assert features["effective_rank"] == spectra.effective_rank(points)
     assert features["effective_rank"] > 2
 
 
-def test_texts_that_are_all_alike_have_no_scale():
+def test_embedding_features_texts_are_all_alike_have_no_scale():
     with pytest.warns(RuntimeWarning):
         features, _ = embedding_features(np.full((5, 3), 0.1, dtype=np.float32))
     assert features["h0_total"] == 0
@@ -246,12 +246,12 @@ def test_texts_that_are_all_alike_have_no_scale():
 
 
 @pytest.mark.parametrize("points", [np.ones(3), np.empty((0, 3)), [[1.0, np.nan]], [[np.inf, 1.0]]])
-def test_clouds_that_are_none(points):
+def test_embedding_features_clouds_that_are_none(points):
     with pytest.raises(ValueError, match="embeddings"):
         embedding_features(points)
 
 
-def test_spread_is_the_deviation_over_subsets():
+def test_feature_spread_spread_is_the_deviation_over_subsets():
     points, wanted = cloud(6), EmbeddingSettings(repeats=4, subset=0.5)
     spread = feature_spread(points, wanted, np.random.default_rng(9))
     rng = np.random.default_rng(9)
@@ -261,12 +261,12 @@ def test_spread_is_the_deviation_over_subsets():
     assert spread["h0_count_spread"] == 0
 
 
-def test_the_whole_set_again_and_again_has_no_spread():
+def test_feature_spread_whole_set_again_and_again_has_no_spread():
     spread = feature_spread(cloud(7), EmbeddingSettings(repeats=2, subset=1.0), np.random.default_rng(0))
     assert set(spread.values()) == {0.0}
 
 
-def test_subsets_are_the_same_in_every_layer_and_at_every_step():
+def test_compute_features_subsets_depend_only_on_the_seed():
     points = cloud(8)
     features, diagrams = compute_features({"hidden.00": points, "all": points}, EmbeddingSettings(repeats=2))
     assert features["hidden.00"] == features["all"]

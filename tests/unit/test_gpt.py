@@ -20,7 +20,7 @@ FAMILY = [
 
 
 @pytest.mark.parametrize(("name", "d_model", "n_layers", "n_heads", "n_parameters"), FAMILY)
-def test_parameter_counts_of_the_family(name, d_model, n_layers, n_heads, n_parameters):
+def test_gpt_parameter_counts_of_the_family(name, d_model, n_layers, n_heads, n_parameters):
     model = GPT(GPTShape(128, 128, d_model, n_layers, n_heads))
     assert sum(parameter.numel() for parameter in model.parameters()) == n_parameters
     assert GPTShape(128, 128, d_model, n_layers, n_heads).n_parameters == n_parameters
@@ -68,7 +68,7 @@ def encoder_of_pytorch(model: GPT) -> nn.TransformerEncoder:
     return encoder
 
 
-def test_loss_and_gradient_agree_with_pytorchs_own_encoder():
+def test_gpt_loss_and_gradient_agree_with_pytorchs_own_encoder():
     model, batch = small_model(), small_batch()
     tokens, targets = batch[:, :-1], batch[:, 1:]
     encoder = encoder_of_pytorch(model)
@@ -91,7 +91,7 @@ def test_loss_and_gradient_agree_with_pytorchs_own_encoder():
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-14)
 
 
-def test_a_later_token_changes_no_earlier_logit():
+def test_gpt_a_later_token_changes_no_earlier_logit():
     model, tokens = small_model(), small_batch()[:, :9]
     for changed in range(1, 9):
         other = tokens.clone()
@@ -101,7 +101,7 @@ def test_a_later_token_changes_no_earlier_logit():
         assert difference[changed:].min() > 1e-6
 
 
-def test_second_derivative_through_functional_call_matches_finite_differences():
+def test_gpt_second_derivative_matches_finite_differences():
     model, batch = small_model(), small_batch(2)
     name = "blocks.0.attention.projection.bias"
     parameters = {key: value.detach() for key, value in model.named_parameters()}
@@ -120,7 +120,7 @@ def test_second_derivative_through_functional_call_matches_finite_differences():
     torch.testing.assert_close(exact, torch.stack(columns), rtol=1e-6, atol=1e-9)
 
 
-def test_vmap_over_weights_is_a_loop_over_weights():
+def test_gpt_vmap_over_weights_is_a_loop_over_weights():
     model, batch = small_model(), small_batch(2)
     others = [small_model(seed) for seed in (1, 2, 3)]
     stacked = {
@@ -136,7 +136,7 @@ def test_vmap_over_weights_is_a_loop_over_weights():
     torch.testing.assert_close(vmap(loss)(stacked), expected, rtol=1e-12, atol=0)
 
 
-def test_hidden_states_end_in_what_the_head_reads():
+def test_gpt_hidden_states_end_in_what_the_head_reads():
     model, tokens = small_model(), small_batch()[:, :6]
     stream = model.all_hidden_states(tokens)
     assert len(stream) == 3
@@ -146,7 +146,7 @@ def test_hidden_states_end_in_what_the_head_reads():
     assert torch.equal(stream[0], embedded)
 
 
-def test_initial_weights_depend_on_the_seed_alone():
+def test_gpt_initial_weights_depend_on_the_seed_alone():
     torch.manual_seed(0)
     first = GPT(GPTShape(128, 128, 48, 3, 4), seed=42)
     drawn = torch.rand(1)
@@ -165,7 +165,7 @@ def test_initial_weights_depend_on_the_seed_alone():
             assert np.all(values == (1 if name.endswith("norm.weight") else 0))
 
 
-def test_wrong_sizes_are_named():
+def test_gpt_wrong_sizes_are_named():
     with pytest.raises(ValueError, match="d_model: 10 is not a multiple of n_heads, 4"):
         GPT(GPTShape(128, 128, 10, 1, 4))
     with pytest.raises(ValueError, match="n_layers: 0"):

@@ -39,7 +39,7 @@ def configuration():
     return config
 
 
-def test_a_folder_with_its_losses(here, capsys):
+def test_init_a_folder_with_its_losses(here, capsys):
     save(here / "my run", 10, 100)
     (here / "my run/losses.csv").write_text(LOSSES)
     (here / "my run/notes.txt").write_text("nothing here")
@@ -69,7 +69,7 @@ def test_init_and_check_name_the_same_log_of_a_folder(here, capsys):
     )
 
 
-def test_losses_inside_the_checkpoints_need_no_file(here, capsys):
+def test_init_losses_inside_the_checkpoints_need_no_file(here, capsys):
     torch = pytest.importorskip("torch")
     (here / "mine").mkdir()
     for step in (10, 20):
@@ -78,7 +78,7 @@ def test_losses_inside_the_checkpoints_need_no_file(here, capsys):
     assert "losses" not in Path("mine.yaml").read_text()
 
 
-def test_folders_of_several_runs_are_an_entry_each(here, capsys):
+def test_init_folders_of_several_runs_are_an_entry_each(here, capsys):
     save(here / "runs/a", 10, 20)
     save(here / "runs/b", 10, 20, 30)
     written(capsys, "init", "runs")
@@ -88,7 +88,7 @@ def test_folders_of_several_runs_are_an_entry_each(here, capsys):
     assert "# losses: losses.csv" in Path("mine.yaml").read_text()
 
 
-def test_trainings_side_by_side_are_an_entry_each(here, capsys):
+def test_init_trainings_side_by_side_are_an_entry_each(here, capsys):
     for step in (0, 10):
         for name in ("netG", "netD"):
             (here / "gan").mkdir(exist_ok=True)
@@ -101,7 +101,7 @@ def test_trainings_side_by_side_are_an_entry_each(here, capsys):
     }
 
 
-def test_the_logs_of_lightning_are_searched_to_their_checkpoints(here, capsys):
+def test_init_logs_of_lightning_searched_to_their_checkpoints(here, capsys):
     for version in (0, 1):
         save(here / f"lightning_logs/version_{version}/checkpoints", 50, 100)
         (here / f"lightning_logs/version_{version}/metrics.csv").write_text(LOSSES)
@@ -111,7 +111,7 @@ def test_the_logs_of_lightning_are_searched_to_their_checkpoints(here, capsys):
     assert models["version_1"]["losses"] == "lightning_logs/version_1/metrics.csv"
 
 
-def test_what_cannot_be_measured_is_said_at_once(here, capsys):
+def test_init_what_cannot_be_measured_is_said_at_once(here, capsys):
     save(here / "run", 10, 20, 30)
     (here / "run/step-20.safetensors").write_bytes(b"cut")
     told = written(capsys, "init", "run")
@@ -123,7 +123,7 @@ def test_what_cannot_be_measured_is_said_at_once(here, capsys):
     assert not Path("mine.yaml").exists()
 
 
-def test_the_folder_of_a_trainer_needs_nothing_more(here, capsys):
+def test_init_the_folder_of_a_trainer_needs_nothing_more(here, capsys):
     for step in (100, 200):
         folder = here / f"out/checkpoint-{step}"
         folder.mkdir(parents=True)
@@ -139,7 +139,7 @@ def test_the_folder_of_a_trainer_needs_nothing_more(here, capsys):
     assert "steps 100 to 200\n  left out: out/checkpoint-200/trainer_state.json: not the state of a Trainer (" in told
 
 
-def test_what_cannot_be_done_is_one_line(here, capsys):
+def test_init_what_cannot_be_done_is_one_line(here, capsys):
     (here / "empty").mkdir()
     assert "the folder is empty" in written(capsys, "init", "empty", status=1)
     assert "no such folder" in written(capsys, "init", "missing", status=1)

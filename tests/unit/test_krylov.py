@@ -29,13 +29,13 @@ def check_projection(basis, matrix):
     np.testing.assert_allclose(projected, vectors @ matrix @ vectors.T, atol=1e-11)
 
 
-def test_a_whole_basis_has_the_spectrum_of_the_matrix(matrix):
+def test_krylov_basis_whole_basis_has_the_spectrum_of_the_matrix(matrix):
     basis = grown(matrix, SIZE)
     check_projection(basis, matrix)
     np.testing.assert_allclose(basis.ritz_pairs()[0], np.linalg.eigvalsh(matrix), atol=1e-11)
 
 
-def test_residuals_are_those_of_the_ritz_vectors(matrix):
+def test_krylov_basis_residuals_are_those_of_the_ritz_vectors(matrix):
     basis = grown(matrix, 9)
     values, coordinates, residuals = basis.ritz_pairs()
     vectors = coordinates.T @ basis.vectors[: basis.count]
@@ -43,7 +43,7 @@ def test_residuals_are_those_of_the_ritz_vectors(matrix):
     np.testing.assert_allclose(residuals, expected, atol=1e-11)
 
 
-def test_a_restart_keeps_the_ritz_pairs_and_grows_on(matrix):
+def test_krylov_basis_restart_keeps_the_ritz_pairs_and_grows_on(matrix):
     basis = grown(matrix, 12, most=12)
     kept = np.array([0, 1, 10, 11])
     values = basis.ritz_pairs()[0][kept]
@@ -55,7 +55,7 @@ def test_a_restart_keeps_the_ritz_pairs_and_grows_on(matrix):
     assert basis.ritz_pairs()[0][-1] >= values[-1]
 
 
-def test_a_space_that_ends_goes_on_with_a_vector_at_random():
+def test_krylov_basis_space_ends_goes_on_with_vector_at_random():
     matrix = np.diag([2.0] * 3 + [5.0] * 2)  # two values: the space of any vector has two dimensions
     basis = grown(matrix, 2)
     assert basis.residual_norm == 0.0

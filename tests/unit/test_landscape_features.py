@@ -40,7 +40,7 @@ def bowl(factor=1.0):
     )
 
 
-def test_a_quadratic_has_the_curvature_it_was_made_of():
+def test_compute_features_quadratic_has_curvature_it_was_made_of():
     found = compute_features([bowl()], parameters(), SETTINGS)
     whole = found.features["all"]
     assert whole["hessian_top_1"] == pytest.approx(3.0)
@@ -54,7 +54,7 @@ def test_a_quadratic_has_the_curvature_it_was_made_of():
     assert not any(name.endswith("_spread") for name in whole)
 
 
-def test_the_registry_gives_plane_graph_and_statistic_of_every_measured_name():
+def test_lookup_gives_plane_graph_and_statistic_of_each_name():
     settings = replace(SETTINGS, ball_points=30, subspaces=(2,), subspace_starts=1)
     names = compute_features([bowl(), bowl(2.0)], parameters(), settings)
     features = [lookup(name, "landscape") for name in names.features["all"]]
@@ -73,7 +73,7 @@ def test_the_registry_gives_plane_graph_and_statistic_of_every_measured_name():
         assert one.plane.startswith(one.plane_kind)
 
 
-def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
+def test_compute_features_gradients_of_a_quadratic():
     point = parameters()
     found = compute_features([bowl()], point, SETTINGS)
     expected = {name: STEEP[name] * float(tensor.norm()) for name, tensor in point.items()}
@@ -85,7 +85,7 @@ def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
     assert set(found.gradient_diagrams) == {"first.weight", "second.weight"}
 
 
-def test_a_bowl_has_one_minimum_and_its_diagram_one_class_that_never_dies():
+def test_compute_features_of_a_bowl_have_one_minimum():
     bottom = {"first.weight": torch.full((4, 6), 1e-9, dtype=torch.float64)}
     found = compute_features([bowl()], bottom, SETTINGS)
     assert found.features["all"]["n_minima_random_1_grid4"] == 1
@@ -97,7 +97,7 @@ def test_a_bowl_has_one_minimum_and_its_diagram_one_class_that_never_dies():
     assert found.surfaces["random_1"].values.shape == (5, 5)
 
 
-def test_a_feature_is_the_mean_over_the_draws_and_its_spread_that_over_them():
+def test_mean_and_spread_are_those_over_the_draws():
     losses = [bowl(1.0), bowl(2.0), bowl(6.0)]
     whole = compute_features(losses, parameters(), SETTINGS).features["all"]
     assert whole["hessian_top_1"] == pytest.approx(np.mean([3, 6, 18]))
@@ -117,12 +117,12 @@ def surface(**changes):
     return found.surfaces["random_1"].values
 
 
-def test_directions_are_those_of_the_seed():
+def test_compute_features_directions_are_those_of_the_seed():
     assert np.array_equal(surface(), surface())
     assert not np.array_equal(surface(), surface(seed=43))
 
 
-def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions():
+def test_compute_features_has_profile_and_diagram_of_each_plane():
     for dimensions in (2, 3):
         settings = replace(SETTINGS, dimensions=dimensions)
         found = compute_features([bowl()], parameters(), settings)
@@ -133,14 +133,14 @@ def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions
             assert found.profiles[plane].mass[-1].tolist() == [1.0]
 
 
-def test_the_ball_has_profiles_beside_its_bowl():
+def test_compute_features_the_ball_has_profiles_beside_its_bowl():
     settings = replace(SETTINGS, ball_points=60)
     found = compute_features([bowl()], parameters(), settings)
     assert {"ball", "bowl"} < set(found.profiles)
     assert {"n_saddles_ball_aknn8", "n_saddles_bowl_aknn8"} < set(found.features["all"])
 
 
-def test_the_density_of_two_eigenvalues_has_two_peaks():
+def test_compute_features_density_of_two_eigenvalues_two_peaks():
     # The bulk at 3 has 24 of 40 eigenvalues, 1 has 12, 1/2 has 4.
     grid, density = compute_features([bowl()], parameters(), replace(SETTINGS, density_runs=40)).density
     mass = [
@@ -149,7 +149,7 @@ def test_the_density_of_two_eigenvalues_has_two_peaks():
     assert mass == pytest.approx([0.6, 0.3, 0.1], abs=0.06)
 
 
-def test_weights_that_are_not_finite_have_the_same_features_all_nan():
+def test_compute_features_of_non_finite_weights_are_nan():
     broken = parameters()
     broken["second.weight"][1, 1] = math.nan
     healthy = compute_features([bowl()] * 2, parameters(), SETTINGS)
@@ -164,7 +164,7 @@ def test_weights_that_are_not_finite_have_the_same_features_all_nan():
     assert np.isnan(found.diagrams["all"][0]).all()
 
 
-def test_a_loss_that_is_not_finite_somewhere_is_counted_and_one_everywhere_is_survived():
+def test_compute_features_counts_points_of_non_finite_loss():
     def walled(point):
         return torch.where(point["first.weight"][0, 0] > 0.3, torch.nan, bowl()(point))
 
@@ -184,7 +184,7 @@ def test_a_loss_that_is_not_finite_somewhere_is_counted_and_one_everywhere_is_su
     assert found.density is None
 
 
-def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
+def test_features_of_gradients_not_finite_are_nan():
     good = np.random.default_rng(0).normal(size=(4, 3))
     bad = good.copy()
     bad[0, 0] = np.inf

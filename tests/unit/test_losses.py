@@ -61,7 +61,7 @@ def by_hand(model, function, directions, scale):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_running_means_stay_and_the_losses_are_those_of_fresh_copies(training, threads):
+def test_module_loss_leaves_running_means_unchanged(training, threads):
     model, images, labels = convolutional()
     model.train(training)
 
@@ -80,7 +80,7 @@ def test_running_means_stay_and_the_losses_are_those_of_fresh_copies(training, t
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_loss_may_differentiate_by_its_inputs(threads):
+def test_module_loss_a_loss_may_differentiate_by_its_inputs(threads):
     model, function = differential()
     loss, parameters = module_loss(model, function), parameters_of(model)
     directions = random_directions(parameters, 1, seed=0)
@@ -89,7 +89,7 @@ def test_a_loss_may_differentiate_by_its_inputs(threads):
     np.testing.assert_allclose(line.values, expected, rtol=1e-12)
 
 
-def test_curvature_of_a_loss_with_derivatives_inside():
+def test_module_loss_curvature_of_a_loss_with_derivatives_inside():
     model, function = differential()
     loss, parameters = module_loss(model, function), parameters_of(model)
 
@@ -116,7 +116,7 @@ def shared_module_loss(model, function):
     return loss
 
 
-def test_threads_that_share_a_module_are_refused():
+def test_module_loss_threads_that_share_a_module_are_refused():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
     inputs = torch.randn(512, 64)
@@ -134,7 +134,7 @@ def test_threads_that_share_a_module_are_refused():
     np.testing.assert_allclose(safe.values, alone.values, rtol=1e-5)
 
 
-def test_a_loss_with_noise_is_refused():
+def test_module_loss_a_loss_with_noise_is_refused():
     model, images, labels = convolutional()
     noisy = nn.Sequential(nn.Dropout(0.5), model).train()
     loss = module_loss(noisy, lambda module: functional.cross_entropy(module(images), labels))
@@ -146,7 +146,7 @@ def test_a_loss_with_noise_is_refused():
     assert np.isfinite(loss_surface(quiet, parameters, directions, steps=3).values).all()
 
 
-def test_a_mistake_in_the_loss_is_its_own_error():
+def test_loss_surface_a_mistake_in_the_loss_is_its_own_error():
     def wrong(parameters):
         return parameters["w"] @ torch.ones(5, dtype=torch.float64)
 
@@ -155,7 +155,7 @@ def test_a_mistake_in_the_loss_is_its_own_error():
         loss_surface(wrong, parameters, [parameters], steps=3)
 
 
-def test_convolution_kernels_are_matrices_of_their_outputs():
+def test_module_loss_kernels_are_matrices_of_their_outputs():
     """The landscape of a kernel (out, in, k, k) is that of the matrix (out, in k k), in names, rows and curvature."""
     model, images, labels = convolutional()
     model.eval()
@@ -177,7 +177,7 @@ def test_convolution_kernels_are_matrices_of_their_outputs():
 
 
 @pytest.mark.parametrize("registered", ["parameter", "buffer"])
-def test_tied_tensors_move_together(registered):
+def test_module_loss_tied_tensors_move_together(registered):
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
@@ -195,7 +195,7 @@ def test_tied_tensors_move_together(registered):
     assert loss({"scale": torch.tensor([2.0, 3.0])}).item() == (13 if registered == "parameter" else 5)
 
 
-def test_a_tensor_that_is_not_given_is_that_of_the_module():
+def test_module_loss_tensor_that_is_not_given_is_that_of_module():
     model, images, labels = convolutional()
     loss = module_loss(model, lambda module: functional.cross_entropy(module(images), labels))
     parameters = parameters_of(model)

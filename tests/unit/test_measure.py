@@ -28,7 +28,7 @@ def measured(loss, parameters, **changes):
 @pytest.mark.parametrize(
     ("plane", "curvatures"), [("top", [8.0, 3.0]), ("negative", [-2.0, -0.25]), ("mixed", [8.0, -2.0])]
 )
-def test_planes_of_eigenvectors_reach_as_far_as_their_curvature_says(plane, curvatures):
+def test_measure_landscape_extent_of_eigenvector_planes(plane, curvatures):
     found = measured(quadratic, origin(), planes={plane: (0.3, 1.0)})
     for extent in (0.3, 1.0):
         surface = found.surfaces[f"{plane}_{extent:g}"]
@@ -39,13 +39,13 @@ def test_planes_of_eigenvectors_reach_as_far_as_their_curvature_says(plane, curv
         assert reached == pytest.approx([extent / math.sqrt(abs(value)) for value in curvatures], rel=1e-6)
 
 
-def test_three_axes_of_a_mixed_plane_are_two_of_the_positive_end_and_one_of_the_other():
+def test_measure_landscape_three_axes_of_a_mixed_plane():
     surface = measured(quadratic, origin(), planes={"mixed": (1.0,)}, dimensions=3).surfaces["mixed_1"]
     ends = [surface.values[0, 2, 2], surface.values[2, 0, 2], surface.values[2, 2, 0]]
     assert ends == pytest.approx([0.5, -0.5, 0.5], rel=1e-6)
 
 
-def test_both_ends_of_the_spectrum_and_the_trace():
+def test_measure_landscape_both_ends_of_spectrum_and_the_trace():
     whole = measured(quadratic, origin(), planes={"negative": (1.0,)}).features["all"]
     assert whole["hessian_max"] == pytest.approx(8)
     assert whole["hessian_min"] == pytest.approx(-2)
@@ -56,7 +56,7 @@ def test_both_ends_of_the_spectrum_and_the_trace():
     assert upside_down["hessian_min"] == pytest.approx(-8)
 
 
-def test_two_wells_are_two_minima_and_one_saddle():
+def test_measure_landscape_two_wells_two_minima_and_one_saddle():
     """(x^2 - 1)^2 + y^2: minima at x = -1 and 1, and a saddle of height 1 between them."""
 
     def wells(point):
@@ -74,7 +74,7 @@ def test_two_wells_are_two_minima_and_one_saddle():
     assert whole["average_persistence_closed_mixed_4_grid8"] == pytest.approx(closed, rel=1e-6)
 
 
-def test_a_flat_loss_has_no_plane_of_eigenvectors_and_says_so():
+def test_measure_landscape_flat_loss_has_no_eigenvector_plane():
     slope = lambda point: point["w"].sum()  # noqa: E731
     with pytest.warns(UserWarning, match="no plane negative"):
         found = measured(slope, {"w": torch.ones(2, 3)}, planes={"random": (1.0,), "negative": (1.0,)})
@@ -83,7 +83,7 @@ def test_a_flat_loss_has_no_plane_of_eigenvectors_and_says_so():
     assert found.features["all"]["n_saddles_random_1_grid8"] == 0
 
 
-def test_a_ball_of_a_bowl_has_exactly_the_saddles_of_its_sample():
+def test_measure_landscape_ball_of_a_bowl_equals_its_sample():
     """The loss is the bowl: whatever saddles the graph shows are those of the sample, and both counts agree."""
     bowl = lambda point: ((point["w"] - 1) ** 2).sum()  # noqa: E731
     parameters = {"w": torch.ones(9, 12, dtype=torch.float64)}
@@ -98,7 +98,7 @@ def test_a_ball_of_a_bowl_has_exactly_the_saddles_of_its_sample():
     assert whole["n_saddles_ball_aknn8"] == whole["n_saddles_bowl_aknn8"] > 0
 
 
-def test_a_plane_that_does_not_exist_is_named():
+def test_landscape_settings_a_plane_that_does_not_exist_is_named():
     with pytest.raises(ValueError, match=r"^planes: .sideways."):
         LandscapeSettings(planes={"sideways": (1.0,)})
 
@@ -142,7 +142,7 @@ def in_a_network(operation, seed=0):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_operation_without_a_second_derivative_is_refused_by_name(seed):
+def test_measure_landscape_refuses_no_second_derivative(seed):
     with pytest.raises(UserError, match=r"its operation Square has a gradient that cannot be differentiated \(u\.Hv"):
         measured(*in_a_network(Square.apply, seed))
     # Without curvature there is nothing wrong.
@@ -152,7 +152,7 @@ def test_an_operation_without_a_second_derivative_is_refused_by_name(seed):
     assert found.features["all"] == same.features["all"]
 
 
-def test_a_hessian_that_is_symmetric_without_a_part_of_it_is_refused_too():
+def test_measure_landscape_refuses_a_partial_hessian():
     """The whole loss is one operation, so that its Hessian would be 0."""
     loss = lambda point: Square.apply(point["w"]).sum()  # noqa: E731
     with pytest.raises(UserError, match=r"Square .* off finite differences"):
@@ -160,14 +160,14 @@ def test_a_hessian_that_is_symmetric_without_a_part_of_it_is_refused_too():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_operations_that_can_be_differentiated_twice_are_taken(dtype):
+def test_measure_landscape_takes_second_derivatives(dtype):
     cubed = lambda point: Cubed.apply(point["w"]).sum()  # noqa: E731
     trace, _ = Hessian(cubed, {"w": torch.full((2, 3), 2.0, dtype=dtype)}).traces(probes=2, seed=0)["all"]
     assert trace == pytest.approx(6 * 6 * 2.0)
     measured(*in_a_network(torch.relu))  # whose kinks no finite difference agrees with
 
 
-def test_a_surface_of_nan_has_no_minimum():
+def test_measure_landscape_a_surface_of_nan_has_no_minimum():
     nowhere = lambda point: point["w"].sum() * math.nan  # noqa: E731
     with pytest.warns(UserWarning, match="not finite"):
         whole = measured(nowhere, {"w": torch.ones(9, 12)}, planes={"random": (1.0,)}, ball_points=50).features["all"]

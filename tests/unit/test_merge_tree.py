@@ -50,7 +50,7 @@ def assert_matches_definition(values, edges):
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 3))
 @settings(max_examples=40)
-def test_a_threshold_keeps_the_pairs_above_it_and_a_whole_tree(seed, threshold):
+def test_merge_tree_threshold_keeps_pairs_above_and_whole_tree(seed, threshold):
     values = np.random.default_rng(seed).normal(size=(6, 6))
     edges = grid_edges((6, 6), "grid8")
     whole, kept = merge_tree(values, edges), merge_tree(values, edges, threshold=threshold)
@@ -61,7 +61,7 @@ def test_a_threshold_keeps_the_pairs_above_it_and_a_whole_tree(seed, threshold):
     merge_tree_layout(kept)
 
 
-def test_the_closed_average_counts_the_whole_range_once():
+def test_merge_tree_closed_average_counts_the_whole_range_once():
     tree = merge_tree([1.0, 4.0, 0.0, 3.0, 2.0], path(5))  # pairs of 3 and 1, a range of 4
     assert tree.average_persistence == 2.0
     assert tree.average_persistence_closed == pytest.approx(8 / 3)
@@ -72,7 +72,7 @@ def test_the_closed_average_counts_the_whole_range_once():
         merge_tree([1.0, 2.0], path(2), threshold=-1)
 
 
-def test_hand_drawn_tree():
+def test_merge_tree_hand_drawn_tree():
     # Valleys 1, 0, 2 with passes at 4 and 3: the 2 ends at 3 in the 0, the 1 ends at 4 in the 0.
     tree = merge_tree([1.0, 4.0, 0.0, 3.0, 2.0], path(5))
     assert tree.minima.tolist() == [2, 0, 4]
@@ -86,7 +86,7 @@ def test_hand_drawn_tree():
     assert tree.average_persistence == 2.0
 
 
-def test_monkey_saddle_counts_twice():
+def test_merge_tree_monkey_saddle_counts_twice():
     tree = merge_tree([5.0, 1.0, 2.0, 3.0], [[0, 1], [0, 2], [0, 3]])
     assert tree.saddles.tolist() == [0, 0]
     assert tree.surviving.tolist() == [1, 1]
@@ -95,41 +95,41 @@ def test_monkey_saddle_counts_twice():
 
 @pytest.mark.parametrize("graph", ["grid4", "grid8"])
 @pytest.mark.parametrize("value", [0.0, 2.5, np.nan, np.inf])
-def test_constant_surface_has_one_minimum_and_no_saddle(graph, value):
+def test_merge_tree_constant_surface_one_minimum_and_no_saddle(graph, value):
     tree = merge_tree(np.full((4, 5), value), grid_edges((4, 5), graph))
     assert (tree.n_minima, tree.n_saddles, tree.n_components) == (1, 0, 1)
     assert tree.minima.tolist() == [0]
     assert tree.total_persistence == 0.0
 
 
-def test_plateau_is_one_minimum_at_its_smallest_index():
+def test_merge_tree_plateau_is_one_minimum_at_its_smallest_index():
     tree = merge_tree([3.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0], path(7))
     assert tree.minima.tolist() == [1, 5]
     assert tree.saddles.tolist() == [4]
     assert tree.dying.tolist() == [5]
 
 
-def test_plateau_reached_from_a_later_index_is_no_minimum():
+def test_merge_tree_plateau_reached_from_later_index_no_minimum():
     # Vertices 0..2 lie level, and only the last of them has a way down.
     tree = merge_tree([1.0, 1.0, 1.0, 0.0], path(4))
     assert tree.minima.tolist() == [3]
     assert tree.n_saddles == 0
 
 
-def test_disconnected_graph_has_a_tree_per_component():
+def test_merge_tree_disconnected_graph_has_a_tree_per_component():
     tree = merge_tree([0.0, 2.0, 1.0, 5.0, 4.0], [[0, 1], [1, 2], [3, 4]])
     assert tree.n_components == 2
     assert tree.roots.tolist() == [0, 4]
     assert tree.diagram.tolist() == [[0.0, np.inf], [1.0, 2.0], [4.0, np.inf]]
 
 
-def test_no_edges_gives_a_tree_per_vertex():
+def test_merge_tree_no_edges_gives_a_tree_per_vertex():
     tree = merge_tree([1.0, 0.0], np.empty((0, 2)))
     assert (tree.n_minima, tree.n_saddles, tree.n_components) == (2, 0, 2)
 
 
 @pytest.mark.parametrize("wall", [np.nan, np.inf, -np.inf])
-def test_nonfinite_vertex_enters_last_and_stays_in_the_tree(wall):
+def test_merge_tree_non_finite_vertex_enters_last(wall):
     tree = merge_tree([0.0, wall, 1.0, 3.0, 2.0], path(5))
     # The two sides of the wall meet nowhere but at the wall: an event there, but no finite pair.
     assert tree.saddles.tolist() == [3, 1]
@@ -143,7 +143,7 @@ values_with_ties = st.integers(0, 3).map(float) | st.sampled_from([np.nan, np.in
 
 @settings(max_examples=200)
 @given(st.data())
-def test_any_graph_matches_the_definition(data):
+def test_merge_tree_any_graph_matches_the_definition(data):
     count = data.draw(st.integers(1, 9))
     values = data.draw(st.lists(values_with_ties, min_size=count, max_size=count))
     vertex = st.integers(0, count - 1)
@@ -153,13 +153,13 @@ def test_any_graph_matches_the_definition(data):
 
 @pytest.mark.parametrize("graph", ["grid4", "grid8"])
 @pytest.mark.parametrize("levels", [2, 5, 1000])
-def test_grid_matches_the_definition(graph, levels):
+def test_merge_tree_grid_matches_the_definition(graph, levels):
     values = np.random.default_rng(levels).integers(0, levels, size=(9, 11)).astype(float)
     assert_matches_definition(values, grid_edges(values.shape, graph))
 
 
 @pytest.mark.parametrize("graph", ["grid4", "grid8"])
-def test_grid_matches_gudhi_cubical_complexes(graph):
+def test_merge_tree_grid_matches_gudhi_cubical_complexes(graph):
     rng = np.random.default_rng(5)
     for values in (rng.normal(size=(20, 30)), rng.integers(0, 6, size=(20, 30)).astype(float)):
         # Values on vertices join along edges only (grid4); values on squares join at corners too (grid8).
@@ -172,7 +172,7 @@ def test_grid_matches_gudhi_cubical_complexes(graph):
 
 
 @pytest.mark.parametrize("graph", ["delaunay", "aknn8"])
-def test_point_graph_matches_gudhi_simplex_tree(graph):
+def test_merge_tree_point_graph_matches_gudhi_simplex_tree(graph):
     rng = np.random.default_rng(6)
     points, values = rng.normal(size=(120, 2)), rng.integers(0, 12, size=120).astype(float)
     edges = point_edges(points, graph)
@@ -187,7 +187,7 @@ def test_point_graph_matches_gudhi_simplex_tree(graph):
     np.testing.assert_array_equal(tree.diagram, expected[np.lexsort((expected[:, 1], expected[:, 0]))])
 
 
-def test_order_and_direction_of_edges_do_not_matter():
+def test_merge_tree_order_and_direction_of_edges_do_not_matter():
     rng = np.random.default_rng(7)
     values, edges = rng.integers(0, 5, size=80).astype(float), grid_edges((8, 10), "grid8")
     shuffled = rng.permutation(edges)[:, ::-1]
@@ -196,7 +196,7 @@ def test_order_and_direction_of_edges_do_not_matter():
         np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
 
 
-def test_diagram_is_stable_under_shift_and_scale():
+def test_merge_tree_diagram_is_stable_under_shift_and_scale():
     values, edges = np.random.default_rng(8).normal(size=(12, 12)), grid_edges((12, 12), "grid4")
     tree, moved = merge_tree(values, edges), merge_tree(4 * values + 8, edges)
     np.testing.assert_allclose(moved.diagram, 4 * tree.diagram + 8, rtol=1e-14)
@@ -212,7 +212,7 @@ def test_diagram_is_stable_under_shift_and_scale():
         ([1.0, 2.0], [[0.0, 1.0]], "edges"),
     ],
 )
-def test_wrong_calls_name_the_argument(values, edges, named):
+def test_merge_tree_wrong_calls_name_the_argument(values, edges, named):
     with pytest.raises(ValueError, match=f"^{named}:"):
         merge_tree(values, edges)
 
@@ -229,7 +229,7 @@ def crosses(first, second):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_layout_has_no_crossings_and_puts_losses_on_the_height(seed):
+def test_merge_tree_layout_has_no_crossings(seed):
     values = np.random.default_rng(seed).normal(size=(7, 7))
     if seed == 4:
         values[:, 3] = np.nan
@@ -250,14 +250,14 @@ def test_layout_has_no_crossings_and_puts_losses_on_the_height(seed):
         assert not any(x == other[0] and low < other[2] and other[1] < high for other in columns[:i])
 
 
-def test_layout_by_hand():
+def test_merge_tree_layout_layout_by_hand():
     layout = merge_tree_layout(merge_tree([1.0, 4.0, 0.0, 3.0, 2.0], path(5)))
     assert layout.nodes.tolist() == [[0, 0], [1, 2], [2, 1], [0.5, 3], [1.25, 4]]
     assert [[0.5, 3.0], [0.5, 4.0]] in layout.segments.tolist()
     assert [[2.0, 4.0], [0.5, 4.0]] in layout.segments.tolist()
 
 
-def test_merge_trees_do_not_import_torch():
+def test_merge_tree_merge_trees_do_not_import_torch():
     code = (
         "import sys; from toposcale.landscape import merge_tree, grid_edges, point_edges, landscape_profile; "
         "merge_tree([0., 1.], grid_edges((2,), 'grid4')); print('torch' in sys.modules)"

@@ -57,7 +57,7 @@ shapes = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 @settings(max_examples=200)
 @given(shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=finite32)))
-def test_tree_equals_prim_on_any_small_matrix(weight):
+def test_spanning_tree_weights_equal_prim_on_small_matrices(weight):
     assert_exact_tree(weight)
 
 
@@ -70,7 +70,7 @@ def test_tree_equals_prim_on_any_small_matrix(weight):
     ),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_tree_is_exact_in_every_regime(rows, columns, kind, seed):
+def test_neural_persistence_tree_is_exact_in_every_regime(rows, columns, kind, seed):
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((rows, columns)).astype(np.float32)
     if kind == "cauchy":
@@ -91,37 +91,37 @@ def test_tree_is_exact_in_every_regime(rows, columns, kind, seed):
     assert_exact_tree(weight)
 
 
-def test_the_two_oracles_agree_and_so_do_we():
+def test_neural_persistence_the_two_oracles_agree_and_so_do_we():
     weight = np.random.default_rng(1).standard_normal((90, 40))
     np.testing.assert_array_equal(prim_weights(weight), scipy_weights(weight))
     np.testing.assert_array_equal(np.sort(spanning_tree_weights(weight)), scipy_weights(weight))
 
 
-def test_large_matrix_against_scipy():
+def test_neural_persistence_large_matrix_against_scipy():
     weight = np.random.default_rng(2).standard_normal((1500, 400)).astype(np.float32)
     np.testing.assert_array_equal(np.sort(spanning_tree_weights(weight)), scipy_weights(weight))
 
 
 @pytest.mark.parametrize("fill", [0.0, -3.0])
-def test_constant_matrix_has_a_constant_tree(fill):
+def test_neural_persistence_constant_matrix_has_a_constant_tree(fill):
     np.testing.assert_array_equal(spanning_tree_weights(np.full((400, 300), fill)), np.full(699, abs(fill)))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8])
-def test_every_dtype_gives_the_tree_of_its_float64_copy(dtype):
+def test_neural_persistence_of_every_dtype_equals_float64(dtype):
     weight = (np.random.default_rng(3).standard_normal((80, 50)) * 20).astype(dtype)
     assert_exact_tree(weight)
     assert neural_persistence(weight) == neural_persistence(weight.astype(np.float64))
 
 
-def test_layout_in_memory_does_not_matter():
+def test_neural_persistence_layout_in_memory_does_not_matter():
     weight = np.random.default_rng(4).standard_normal((120, 60)).astype(np.float32)
     expected = np.sort(spanning_tree_weights(weight))
     for same in (np.asfortranarray(weight), np.repeat(weight, 2, axis=1)[:, ::2], weight[::-1, ::-1][::-1, ::-1]):
         np.testing.assert_array_equal(np.sort(spanning_tree_weights(same)), expected)
 
 
-def test_by_hand():
+def test_neural_persistence_by_hand():
     # Edges by weight: 4 (row 0, column 0), 3 (row 1, column 0), 2 (row 1, column 1); 1 closes a cycle.
     weight = np.array([[4.0, -1.0], [3.0, -2.0]])
     np.testing.assert_array_equal(np.sort(spanning_tree_weights(weight)), [2.0, 3.0, 4.0])
@@ -133,13 +133,13 @@ def test_by_hand():
     )
 
 
-def test_one_weight():
+def test_neural_persistence_one_weight():
     assert neural_persistence([[-2.5]]) == 0.0
     assert neural_persistence([[-2.5]], p=2) == 1.0
     assert neural_persistence([[-2.5]], scale=5.0) == 0.5
 
 
-def test_the_tree_and_the_matrix_have_one_value():
+def test_neural_persistence_tree_and_the_matrix_have_one_value():
     weight = np.random.default_rng(5).standard_normal((30, 20))
     tree = spanning_tree_weights(weight)
     assert (1 - tree / tree.max()).sum() / 49 == pytest.approx(neural_persistence(weight), rel=1e-13)
@@ -148,7 +148,7 @@ def test_the_tree_and_the_matrix_have_one_value():
 
 @settings(max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), factor=st.floats(1e-3, 1e3))
-def test_invariances(seed, factor):
+def test_neural_persistence_invariances(seed, factor):
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((25, 40))
     value = neural_persistence(weight)
@@ -161,7 +161,7 @@ def test_invariances(seed, factor):
     assert neural_persistence(weight, scale=2 * np.abs(weight).max()) == pytest.approx((1 + value) / 2, rel=1e-13)
 
 
-def test_all_zero_matrix_is_nan_with_a_warning():
+def test_neural_persistence_all_zero_matrix_is_nan_with_warning():
     with pytest.warns(RuntimeWarning, match="all-zero") as caught:
         assert math.isnan(neural_persistence(np.zeros((3, 4))))
     assert caught[0].filename == __file__
@@ -183,12 +183,12 @@ def test_all_zero_matrix_is_nan_with_a_warning():
         [["a"]],
     ],
 )
-def test_bad_weight_is_refused_by_name(function, weight):
+def test_neural_persistence_bad_weight_is_refused_by_name(function, weight):
     with pytest.raises(ValueError, match=r"^weight must"):
         function(weight)
 
 
-def test_bad_options_are_refused_by_name():
+def test_neural_persistence_bad_options_are_refused_by_name():
     with pytest.raises(ValueError, match=r"^p must be 1 or 2"):
         neural_persistence([[1.0]], p=3)
     for scale in (0.5, 0.0, -1.0, math.nan, math.inf):

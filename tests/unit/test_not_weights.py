@@ -53,19 +53,19 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_a_mask_is_none(name):
+def test_not_a_weight_a_mask_is_none(name):
     assert judged(MASKS[name].astype(np.float32)) == MASK
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_of_sines_is_none(name, kind):
+def test_not_a_weight_a_table_of_sines_is_none(name, kind):
     assert judged(TABLES[name].astype(kind)) == TABLE
     shuffled = np.random.default_rng(0).permutation(TABLES[name].ravel()).reshape(TABLES[name].shape)
     assert judged(shuffled.astype(kind)) == ""
 
 
-def test_integers_and_statistics_are_none():
+def test_not_a_weight_integers_and_statistics_are_none():
     assert judged(np.arange(6).reshape(2, 3)) == judged(np.ones((4, 4), bool)) == INTEGERS
     assert judged(np.random.default_rng(0).random(8), "bn.running_var") != ""
     assert judged(np.ones((4, 4)), "causal_mask") == MASK
@@ -82,20 +82,20 @@ def test_integers_and_statistics_are_none():
         ),
     ],
 )
-def test_what_weights_start_as_is_a_weight(start):
+def test_not_a_weight_what_weights_start_as_is_a_weight(start):
     """Zeros, ones, an identity, the states of Mamba, and a binary matrix."""
     assert judged(start) == ""
 
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 40), min_size=1, max_size=4))
-def test_no_random_tensor_is_taken_for_a_buffer(seed, shape):
+def test_not_a_weight_no_random_tensor_is_taken_for_a_buffer(seed, shape):
     rng = np.random.default_rng(seed)
     assert judged(rng.standard_normal(shape)) == ""
     assert judged(np.cumsum(rng.standard_normal(shape), axis=0)) == ""  # smooth, as learned positions are
 
 
-def test_an_empty_matrix_and_a_small_one_of_zeros_and_ones_are_no_buffers(tmp_path):
+def test_not_a_weight_keeps_empty_and_small_binary_matrices(tmp_path):
     assert judged([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]) == ""
     save_file({"w": np.random.default_rng(0).random((4, 6)), "empty": np.ones((0, 96))}, tmp_path / "a.safetensors")
     assert checkpoints.Checkpoint(tmp_path / "a.safetensors").digests().keys() == {"w"}
@@ -124,7 +124,7 @@ class Small(torch.nn.Module):
 
 @pytest.mark.parametrize("name", ["tril", "bias", "causal_mask", "nameless"])
 @pytest.mark.parametrize("kind", ["pt", "safetensors", "memory"])
-def test_buffers_and_copies_are_said_and_count_nowhere(tmp_path, name, kind):
+def test_describe_buffers_and_copies_are_said_and_count_nowhere(tmp_path, name, kind):
     torch.manual_seed(0)
     state = Small(name).state_dict()
     file = tmp_path / f"model.{kind}"
@@ -148,14 +148,14 @@ def test_buffers_and_copies_are_said_and_count_nowhere(tmp_path, name, kind):
         assert checkpoints.Checkpoint(file).sizes.n_matrices == len(weights)
 
 
-def test_layers_that_start_as_copies_of_each_other_all_count():
+def test_describe_layers_start_as_copies_of_each_other_all_count():
     values = np.random.default_rng(0).standard_normal((8, 4))
     layers = {f"blocks.{block}.{name}.weight": values for block in range(3) for name in ("up", "down")}
     assert set(toposcale.describe({key: value.copy() for key, value in layers.items()}).index) == {*layers, "all"}
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn", "float16"])
-def test_small_types_are_judged_and_tied_in_files(tmp_path, kind):
+def test_checkpoint_small_types_are_judged_and_tied_in_files(tmp_path, kind):
     from safetensors.torch import save_file as save_torch
 
     dtype = getattr(torch, kind)
@@ -169,7 +169,7 @@ def test_small_types_are_judged_and_tied_in_files(tmp_path, kind):
 
 
 @pytest.mark.parametrize("end", ["pt", "safetensors"])
-def test_what_no_checkpoint_changes_is_frozen(tmp_path, end):
+def test_checkpoint_what_no_checkpoint_changes_is_frozen(tmp_path, end):
     rng = np.random.default_rng(0)
     base, norm, once = rng.standard_normal((300, 40)), np.ones(8), rng.standard_normal((300, 40))
     for step in range(3):

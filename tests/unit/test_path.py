@@ -17,7 +17,7 @@ def embedded(points, size=12, seed=0):
     return [{"a": torch.from_numpy(row[:8].reshape(2, 4)), "b": torch.from_numpy(row[8:])} for row in flat]
 
 
-def test_a_path_in_a_plane_keeps_all_its_distances():
+def test_principal_plane_path_in_a_plane_keeps_all_its_distances():
     points = np.random.default_rng(1).normal(size=(7, 2)) * [5, 1]
     plane = principal_plane(embedded(points))
     assert plane.distance == pytest.approx(np.zeros(7), abs=1e-12)
@@ -29,7 +29,7 @@ def test_a_path_in_a_plane_keeps_all_its_distances():
     assert first[first.abs().argmax()] > 0
 
 
-def test_what_the_plane_leaves_out_is_said():
+def test_principal_plane_what_the_plane_leaves_out_is_said():
     points = np.array([[3.0, 0, 0], [0, 2.0, 0], [0, 0, 0.5], [0, 0, 0]])
     plane = principal_plane(embedded(points))
     assert plane.distance == pytest.approx([0, 0, 0.5, 0], abs=1e-9)
@@ -39,19 +39,19 @@ def test_what_the_plane_leaves_out_is_said():
     "points",
     [np.ones((5, 3)), np.outer(np.arange(5.0), [1.0, 2.0]), np.array([[1.0, 2.0], [0.0, 0.0]]), np.ones((1, 2))],
 )
-def test_a_line_has_no_plane(points):
+def test_principal_plane_a_line_has_no_plane(points):
     with pytest.raises(ValueError, match="line"):
         principal_plane(embedded(points))
 
 
-def test_points_that_are_not_finite_are_refused():
+def test_principal_plane_points_that_are_not_finite_are_refused():
     points = np.eye(3)
     points[0, 0] = np.nan
     with pytest.raises(ValueError, match="finite"):
         principal_plane(embedded(points))
 
 
-def test_the_window_holds_the_path_and_the_loss_there_is_right():
+def test_principal_plane_window_holds_path_and_loss_there_right():
     points = np.random.default_rng(2).normal(size=(6, 2)) * [4, 2]
     path = embedded(points)
     end = path[-1]
@@ -67,7 +67,7 @@ def test_the_window_holds_the_path_and_the_loss_there_is_right():
     assert surface.values == pytest.approx(x[:, None] ** 2 + y[None, :] ** 2)
 
 
-def test_the_topology_of_a_path_counts_only_what_lies_before():
+def test_compute_features_of_a_path_use_earlier_sketches():
     steps = np.arange(0, 100, 2)
     sketches = np.random.default_rng(0).normal(size=(50, 4))
     found = trajectory.compute_features(steps, sketches, [0, 38, 40, 60, 100], window=20)
@@ -81,7 +81,7 @@ def test_the_topology_of_a_path_counts_only_what_lies_before():
     assert found[60] != found[100]
 
 
-def test_points_that_fill_a_square_have_dimension_two_and_a_path_one():
+def test_trajectory_dimension_of_a_square_and_of_a_path():
     rng = np.random.default_rng(0)
     line = np.linspace(0, 1, 400)[:, None] * [[3.0, 4.0]]
     dimensions = [
@@ -94,7 +94,7 @@ def test_points_that_fill_a_square_have_dimension_two_and_a_path_one():
     assert 0 < dimensions[0]["persistent_homology_dimension_spread"] < 0.5
 
 
-def test_sketches_that_are_not_finite_give_no_features():
+def test_trajectory_sketches_are_not_finite_give_no_features():
     sketches = np.ones((40, 3)) * np.arange(40)[:, None]
     sketches[35] = math.nan
     with pytest.warns(UserWarning, match="before step 40"):

@@ -42,7 +42,7 @@ def stored(types):
 
 
 @pytest.mark.parametrize("name", MARKS)
-def test_a_format_is_refused_by_its_name(name):
+def test_refuse_quantised_a_format_is_refused_by_its_name(name):
     types = {NORM: "F32"} | {f"{LAYER}.{end}": kind for end, kind in MARKS[name].items()}
     with pytest.raises(UserError) as caught:
         refuse_quantised(stored(types), None, "x: ")
@@ -58,7 +58,7 @@ def test_a_format_is_refused_by_its_name(name):
         ({"experts.gate_up_proj_blocks": "U8", "experts.gate_up_proj_scales": "U8"}, "MXFP4"),
     ],
 )
-def test_quantised_stacks_of_experts_are_refused(types, name):
+def test_refuse_quantised_quantised_stacks_of_experts_refused(types, name):
     with pytest.raises(UserError, match=rf"^quantised \({name}: experts\.gate_up_proj"):
         refuse_quantised(stored(types), None, "")
 
@@ -74,11 +74,11 @@ def test_quantised_stacks_of_experts_are_refused(types, name):
         {"weight": "U8", "bias": "F32"},
     ],
 )
-def test_scales_without_packed_weights_are_tensors_like_others(types):
+def test_refuse_quantised_accepts_scales_without_packed_weights(types):
     refuse_quantised(stored(types), None, "")
 
 
-def test_an_unknown_format_is_refused_where_the_configuration_names_it(tmp_path):
+def test_refuse_quantised_unknown_format_by_its_configuration(tmp_path):
     """Where it names none, integers are left out with a note, and few integers are not weights."""
     types = {NORM: "F32", "q_proj.B": "I32", "q_proj.s": "F16"}
     refuse_quantised(stored(types), tmp_path, "x: ")
@@ -118,7 +118,7 @@ def quantised(request, tmp_path):
     return request.param, tmp_path, tensors
 
 
-def test_nothing_measures_or_counts_a_quantised_checkpoint(quantised):
+def test_checkpoint_refuses_to_measure_or_count_quantised(quantised):
     name, folder, tensors = quantised
     readers = (
         lambda source: list(checkpoints.Checkpoint(source).matrices()),
@@ -135,6 +135,6 @@ def test_nothing_measures_or_counts_a_quantised_checkpoint(quantised):
             toposcale.describe(file)
 
 
-def test_a_run_reads_a_quantised_checkpoint_as_missing(quantised):
+def test_inspect_a_run_reads_a_quantised_checkpoint_as_missing(quantised):
     name, folder, _ = quantised
     assert checkpoints.inspect(folder).unusable.startswith(f"{folder}: quantised ({name}: ")

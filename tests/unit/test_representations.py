@@ -38,7 +38,7 @@ def rotation(d, seed):
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0]
 
 
-def test_a_case_by_hand():
+def test_representation_topology_divergence_a_case_by_hand():
     # P: an equilateral triangle of side 1. Q: the same, its third point moved away to a distance of 2 from the others.
     # Of the 9 entries of r1 three are 0 and six are 1, so its 0.9 quantile is 1. Of those of r2, in order
     # 0 0 0 1 1 2 2 2 2, it is 2: r2 has 1/2 for the first two points and 1 else.
@@ -50,7 +50,7 @@ def test_a_case_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_as_an_independent_program_has_it(seed):
+def test_representation_topology_divergence_equals_a_reference(seed):
     first, second = clouds(seed)
     expected = oracle(first, second)
     assert expected > 0.1
@@ -59,7 +59,7 @@ def test_as_an_independent_program_has_it(seed):
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), factor=st.floats(1e-3, 1e3))
-def test_moving_turning_and_scaling_change_nothing(seed, factor):
+def test_representation_topology_divergence_is_invariant(seed, factor):
     first, second = clouds(seed)
     moved = factor * first @ rotation(3, seed) + 5.0
     assert representation_topology_divergence(first, moved) == pytest.approx(0.0, abs=1e-9)
@@ -68,13 +68,13 @@ def test_moving_turning_and_scaling_change_nothing(seed, factor):
     )
 
 
-def test_equal_clouds_have_none_and_the_order_does_not_matter():
+def test_representation_topology_divergence_of_equal_clouds():
     first, second = clouds(0)
     assert representation_topology_divergence(first, first) == 0.0
     assert representation_topology_divergence(first, second) == representation_topology_divergence(second, first)
 
 
-def test_a_cluster_that_splits_is_seen():
+def test_representation_topology_divergence_cluster_splits_seen():
     rng = np.random.default_rng(0)
     together = rng.standard_normal((20, 2))
     apart = together + 20.0 * (np.arange(20) % 2)[:, None]
@@ -84,7 +84,7 @@ def test_a_cluster_that_splits_is_seen():
     )
 
 
-def test_what_has_none():
+def test_representation_topology_divergence_what_has_none():
     points, _ = clouds(0)
     with pytest.warns(RuntimeWarning, match="one point"):
         assert np.isnan(representation_topology_divergence(points, np.ones((len(points), 2))))

@@ -45,13 +45,13 @@ def simplex_tree_diagrams(points, maxdim):
     return [diagram[np.isfinite(diagram[:, 1])] for diagram in diagrams]
 
 
-def test_unit_square():
+def test_rips_diagrams_unit_square():
     h0, h1 = rips_diagrams(SQUARE)
     np.testing.assert_array_equal(h0, [[0, 1]] * 3)
     np.testing.assert_array_equal(h1, [[1.0, math.sqrt(2.0)]])  # exact: no float32 on the way
 
 
-def test_regular_hexagon_and_octahedron():
+def test_rips_diagrams_regular_hexagon_and_octahedron():
     angles = np.arange(6) * math.pi / 3
     h1 = rips_diagrams(np.column_stack([np.cos(angles), np.sin(angles)]))[1]
     np.testing.assert_allclose(h1, [[1.0, math.sqrt(3.0)]], rtol=1e-15)
@@ -64,7 +64,7 @@ def test_regular_hexagon_and_octahedron():
 
 @settings(max_examples=60)
 @given(clouds, st.sampled_from([0, 1, 2]))
-def test_equals_the_full_simplex_tree(shape_and_seed, maxdim):
+def test_rips_diagrams_equals_the_full_simplex_tree(shape_and_seed, maxdim):
     points = draw_cloud(shape_and_seed)
     ours, theirs = rips_diagrams(points, maxdim=maxdim), simplex_tree_diagrams(points, maxdim)
     assert len(ours) == maxdim + 1
@@ -75,7 +75,7 @@ def test_equals_the_full_simplex_tree(shape_and_seed, maxdim):
         assert (np.diff(persistences) <= 0).all()
 
 
-def test_equals_ripser_to_its_float32():
+def test_pairwise_distances_equals_ripser_to_its_float32():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from ripser import ripser
@@ -90,7 +90,7 @@ def test_equals_ripser_to_its_float32():
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
-def test_invariant_under_permutation_translation_and_covariant_under_scale(seed, factor):
+def test_rips_diagrams_invariances_and_scale(seed, factor):
     rng = np.random.default_rng(seed)
     points = rng.standard_normal((20, 3))
     moved = factor * points[rng.permutation(20)] + rng.standard_normal(3)
@@ -101,7 +101,7 @@ def test_invariant_under_permutation_translation_and_covariant_under_scale(seed,
         )
 
 
-def test_duplicated_points_leave_no_phantom_bar():
+def test_rips_diagrams_duplicated_points_leave_no_phantom_bar():
     # Far from the origin |x|^2 + |y|^2 - 2xy would put duplicates 1e-5 or so apart.
     points = np.repeat(1e3 + np.random.default_rng(1).standard_normal((30, 5)), 3, axis=0)
     h0, _ = rips_diagrams(points)
@@ -109,7 +109,7 @@ def test_duplicated_points_leave_no_phantom_bar():
     assert np.count_nonzero(h0_lifetimes(points) == 0.0) == 60
 
 
-def test_one_point_and_two_points():
+def test_rips_diagrams_one_point_and_two_points():
     assert [diagram.shape for diagram in rips_diagrams([[1.0, 2.0]], maxdim=2)] == [(0, 2)] * 3
     assert h0_lifetimes([[1.0, 2.0]]).shape == (0,)
     h0, h1 = rips_diagrams([[0.0, 0.0], [3.0, 4.0]])
@@ -117,7 +117,7 @@ def test_one_point_and_two_points():
 
 
 @pytest.mark.parametrize(("n_points", "dimension"), [(1, 3), (2, 1), (60, 7), (30, 5000)])
-def test_distances_equal_scipy(n_points, dimension):
+def test_pairwise_distances_distances_equal_scipy(n_points, dimension):
     points = np.random.default_rng(2).standard_normal((n_points, dimension))
     distances = pairwise_distances(points)
     # Sums of d squares in another order: d eps at worst.
@@ -127,7 +127,7 @@ def test_distances_equal_scipy(n_points, dimension):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
-def test_arithmetic_is_float64_whatever_the_input(dtype):
+def test_pairwise_distances_arithmetic_is_float64_whatever_input(dtype):
     points = (100 * np.random.default_rng(3).standard_normal((20, 6))).astype(dtype)
     wide = points.astype(np.float64)
     np.testing.assert_array_equal(pairwise_distances(points), pairwise_distances(wide))
@@ -140,7 +140,7 @@ def test_mean_pairwise_distance():
         assert math.isnan(mean_pairwise_distance(pairwise_distances([[1.0]])))
 
 
-def test_dividing_a_diagram_is_scaling_the_cloud():
+def test_mean_pairwise_distance_dividing_diagram_scaling_cloud():
     points = np.random.default_rng(4).standard_normal((25, 4))
     mean = mean_pairwise_distance(pairwise_distances(points))
     for diagram, scaled in zip(rips_diagrams(points), rips_diagrams(points / mean), strict=True):
@@ -149,7 +149,7 @@ def test_dividing_a_diagram_is_scaling_the_cloud():
 
 @settings(max_examples=60)
 @given(clouds)
-def test_lifetimes_are_the_h0_bars(shape_and_seed):
+def test_h0_lifetimes_lifetimes_are_the_h0_bars(shape_and_seed):
     points = draw_cloud(shape_and_seed)
     lifetimes = h0_lifetimes(points)
     assert lifetimes.shape == (len(points) - 1,)
@@ -161,7 +161,7 @@ def scipy_lengths(points):
     return np.sort(minimum_spanning_tree(distances + 1.0 - np.eye(len(points))).data)[::-1] - 1.0
 
 
-def test_prim_equals_scipy():
+def test_spanning_tree_lengths_prim_equals_scipy():
     points = np.random.default_rng(5).standard_normal((150, 3))
     np.testing.assert_allclose(spanning_tree_lengths(pairwise_distances(points)), scipy_lengths(points), atol=1e-15)
 
@@ -176,7 +176,7 @@ def clustered(rng):
 
 @pytest.mark.parametrize("block", [1, 5_000, 1 << 23])
 @pytest.mark.parametrize("kind", ["gaussian", "lattice", "clusters", "line", "one distance", "offset"])
-def test_large_cloud_path_equals_prim(monkeypatch, kind, block):
+def test_h0_lifetimes_large_cloud_path_equals_prim(monkeypatch, kind, block):
     rng = np.random.default_rng(6)
     cloud = {
         "gaussian": lambda: rng.standard_normal((400, 30)),
@@ -194,7 +194,7 @@ def test_large_cloud_path_equals_prim(monkeypatch, kind, block):
     np.testing.assert_allclose(h0_lifetimes(cloud), expected, rtol=0 if exact else 1e-15 * cloud.shape[1], atol=0)
 
 
-def test_two_clusters_join_before_a_larger_and_distant_one(monkeypatch):
+def test_h0_lifetimes_of_clusters_by_their_distances(monkeypatch):
     """In one round of the search no edge meets the largest component."""
     monkeypatch.setattr(rips, "_DENSE_POINTS", 1)
     monkeypatch.setattr(rips._NeighbourSearch, "short_square", lambda search: 1.0)
@@ -202,7 +202,7 @@ def test_two_clusters_join_before_a_larger_and_distant_one(monkeypatch):
     assert h0_lifetimes(cloud).tolist() == [93.0, 5.0, 1.0, 1.0, 1.0, 1.0]
 
 
-def test_large_cloud_path_on_a_cloud_that_needs_it():
+def test_spanning_tree_lengths_large_cloud_path_on_cloud_needs():
     cloud = np.random.default_rng(7).standard_normal((rips._DENSE_POINTS + 300, 16)).astype(np.float32)
     expected = spanning_tree_lengths(pairwise_distances(cloud))
     np.testing.assert_allclose(h0_lifetimes(cloud), expected, rtol=1e-14)
@@ -219,7 +219,7 @@ def test_nearest_distances_of_exact_small_cases():
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
-def test_the_nearest_distance_follows_the_scale_and_no_motion(seed, factor):
+def test_nearest_distances_follow_the_scale_and_no_motion(seed, factor):
     rng = np.random.default_rng(seed)
     cloud = rng.standard_normal((20, 4))
     rotation = np.linalg.qr(rng.standard_normal((4, 4)))[0]
@@ -277,7 +277,7 @@ def test_nearest_distances_equal_scipy(monkeypatch, kind, few_points):
     np.testing.assert_allclose(nearest_distances(cloud), distances.min(axis=1), rtol=1e-15 * len(cloud.T), atol=0)
 
 
-def test_nearest_distances_need_inner_products_in_float32_and_few_differences(monkeypatch):
+def test_nearest_distances_take_few_direct_differences(monkeypatch):
     n_points, products, pairs = 2049, [], []
     lower_bounds, exact_squares = rips._NeighbourSearch.lower_bounds, rips._NeighbourSearch.exact_squares
 
@@ -301,18 +301,18 @@ def test_nearest_distances_need_inner_products_in_float32_and_few_differences(mo
 
 @pytest.mark.parametrize("function", [rips_diagrams, h0_lifetimes, pairwise_distances, nearest_distances])
 @pytest.mark.parametrize("points", [np.ones(3), np.empty((0, 2)), np.empty((2, 0)), [[math.nan]], [[0.0], [math.inf]]])
-def test_bad_points_are_refused_by_name(function, points):
+def test_rips_diagrams_bad_points_are_refused_by_name(function, points):
     with pytest.raises(ValueError, match=r"^points must"):
         function(points)
 
 
-def test_overflowing_distances_are_refused_by_name():
+def test_pairwise_distances_refuse_an_overflow_by_name():
     for function in (pairwise_distances, h0_lifetimes, nearest_distances):
         with np.errstate(over="ignore"), pytest.raises(ValueError, match=r"^points are so far apart"):
             function([[1e200], [-1e200]])
 
 
-def test_the_private_ripser_is_the_one_of_the_pinned_gudhi():
+def test_rips_diagrams_private_ripser_is_one_of_the_pinned_gudhi():
     """`homology.rips` calls gudhi by a private name: its version is pinned, and another one must be looked at."""
     import tomllib
 
@@ -321,12 +321,12 @@ def test_the_private_ripser_is_the_one_of_the_pinned_gudhi():
     assert version("gudhi").startswith("3.13."), "look whether gudhi._ripser_ext._full still means the same"
 
 
-def test_negative_dimension_is_refused_by_name():
+def test_rips_diagrams_negative_dimension_is_refused_by_name():
     with pytest.raises(ValueError, match=r"^maxdim must"):
         rips_diagrams(SQUARE, maxdim=-1)
 
 
-def test_a_weight_feature_job_imports_nothing_heavy():
+def test_rips_diagrams_weight_feature_job_imports_nothing_heavy():
     code = "\n".join(
         [
             "import sys, numpy as np, toposcale.homology as h, toposcale.features.spectra as s",
@@ -347,11 +347,11 @@ def test_a_weight_feature_job_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_rows_that_are_all_one_have_lifetimes_of_zero_however_many_they_are():
+def test_h0_lifetimes_of_equal_rows_are_0():
     assert np.array_equal(h0_lifetimes(np.ones((3000, 4))), np.zeros(2999))
 
 
-def test_the_nearest_distances_of_some_rows_are_those_of_all_rows():
+def test_nearest_distances_of_some_rows_equal_those_of_all():
     cloud = np.random.default_rng(0).normal(size=(3000, 6))
     cloud[[17, 2999]] = cloud[1500]
     every = nearest_distances(cloud)

@@ -29,21 +29,21 @@ def diagrams(matrices):
 
 
 @pytest.mark.parametrize("maxdim", [0, 1, 2])
-def test_the_diagrams_of_a_circle_agree_up_to_float32(maxdim):
+def test_largest_difference_of_a_circle_is_that_of_float32(maxdim):
     angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
     points = np.column_stack([np.cos(angles), np.sin(angles)])  # its distances tie
     diagrams = homology.rips_diagrams(points, maxdim=maxdim)
     assert 0 <= ripser_check.largest_difference(points, diagrams) < 1e-7
 
 
-def test_duplicated_and_few_points_agree(recwarn):
+def test_largest_difference_duplicated_and_few_points_agree(recwarn):
     for points in ([[0.0, 0, 0], [1, 0, 0], [1, 0, 0]], [[0.0, 0, 0], [3, 4, 0]]):
         diagrams = homology.rips_diagrams(points)
         assert ripser_check.largest_difference(np.array(points), diagrams) < 1e-7
     assert list(recwarn) == []  # that there are more dimensions than points is as it should be
 
 
-def test_a_planted_difference_is_as_large_as_it_was_planted():
+def test_largest_difference_finds_a_planted_one():
     points = np.array([[0.0, 0], [3, 0], [0, 4]])
     right, loops = homology.rips_diagrams(points)
     wrong = right + np.array([[0, 0], [0, 0.5]])  # the mean distance is 4
@@ -51,7 +51,7 @@ def test_a_planted_difference_is_as_large_as_it_was_planted():
     assert ripser_check.largest_difference(points, [right, np.array([[3.0, 4.0]])]) == pytest.approx(0.125)
 
 
-def test_three_layers_are_checked_with_the_rows_of_the_features(matrices, diagrams):
+def test_check_three_layers_are_checked_with_rows_of_features(matrices, diagrams):
     read = []
     clouds = ripser_check.check(
         ((layer, read.append(layer) or matrix) for layer, matrix in matrices.items()), diagrams, SETTINGS
@@ -63,7 +63,7 @@ def test_three_layers_are_checked_with_the_rows_of_the_features(matrices, diagra
     assert min(cloud["difference"] for cloud in others) > ROUNDING
 
 
-def test_what_cannot_be_compared_is_not_chosen(matrices, diagrams):
+def test_chosen_layers_what_cannot_be_compared_is_not_chosen(matrices, diagrams):
     some = {key: diagram for key, diagram in diagrams.items() if key[0] in "ab"}
     some["b", 0] = np.full((1, 2), np.nan)  # weights that were not finite
     assert ripser_check.chosen_layers(some) == ["a"]
@@ -71,7 +71,7 @@ def test_what_cannot_be_compared_is_not_chosen(matrices, diagrams):
     assert ripser_check.check(matrices.items(), {}, SETTINGS) == []
 
 
-def test_the_report_compares_the_last_checkpoint_of_a_file_of_diagrams(tmp_path, matrices, diagrams):
+def test_report_compares_the_last_checkpoint_with_ripser(tmp_path, matrices, diagrams):
     tensor_files.write(tmp_path / "weights.safetensors", matrices, {})
     by_layer = {layer: [diagrams[layer, 0], diagrams[layer, 1]] for layer in LAYERS}
     halved = {layer: [diagram / 2 for diagram in both] for layer, both in by_layer.items()}
@@ -92,7 +92,7 @@ def test_the_report_compares_the_last_checkpoint_of_a_file_of_diagrams(tmp_path,
     assert sentence() == ""  # a checkpoint that could not be measured
 
 
-def test_the_report_tells_the_largest_difference_and_what_it_means():
+def test_agreement_states_the_largest_difference():
     clouds = [{"layer": layer, "points": 20, "difference": d} for layer, d in (("a", 1e-9), ("b", 2.31e-8))]
     of = ("m", 5000, "ripser 0.6")
     assert provenance.agreement(clouds, *of) == (

@@ -20,7 +20,7 @@ from toposcale.features.roles import Role, odd_layers, role_of
         ("a", Role.OTHER),
     ],
 )
-def test_the_role_of_a_layer_is_in_its_name(layer, role):
+def test_role_of_the_role_of_a_layer_is_in_its_name(layer, role):
     assert role_of(layer) is role
 
 
@@ -28,7 +28,7 @@ def layers(values, name="h.{}.mlp.w"):
     return {name.format(index): {"norm": value} for index, value in enumerate(values)}
 
 
-def test_one_layer_that_is_far_off_is_odd_and_says_why():
+def test_odd_layers_one_layer_is_far_off_is_odd_and_says_why():
     """Median 3, MAD 1: z of 40 is 37 / 1.4826."""
     [odd] = odd_layers(layers([1, 2, 3, 4, 40]))
     assert (odd.layer, odd.feature, odd.value, odd.median) == ("h.4.mlp.w", "norm", 40, 3)
@@ -36,7 +36,7 @@ def test_one_layer_that_is_far_off_is_odd_and_says_why():
     assert str(odd) == "h.4.mlp.w: norm 40, above the median 3 of such feed-forward layers (z +25)"
 
 
-def test_layers_are_compared_with_the_same_layer_of_other_blocks_alone():
+def test_odd_layers_compare_the_same_layer_of_other_blocks():
     """The projections back are 100 times as large as twice as many others, and nothing is odd."""
     up, gate, down = (
         layers(scale * np.arange(1.0, 6), f"h.{{}}.mlp.{name}") for name, scale in (("a", 1), ("b", 1), ("c", 100))
@@ -44,14 +44,14 @@ def test_layers_are_compared_with_the_same_layer_of_other_blocks_alone():
     assert odd_layers(up | gate | down) == []
 
 
-def test_layers_that_agree_closely_do_not_make_a_small_difference_odd():
+def test_odd_layers_need_a_difference_that_is_large_as_a_share():
     values = [3.4, 3.41, 3.42, 3.43, 3.44, 4.4]
     assert odd_layers(layers(values)) == []
     assert len(odd_layers(layers([*values[:5], 4.5]))) == 1
 
 
 @pytest.mark.parametrize("n", [8, 12, 24, 48])
-def test_noise_is_rarely_odd(n):
+def test_odd_layers_noise_is_rarely_odd(n):
     """At most 1% of the groups, of which a model has some thirty."""
     rng = np.random.default_rng(0)
     counts = [len(odd_layers(layers(10 + rng.normal(size=n)))) for _ in range(1000)]
@@ -59,11 +59,11 @@ def test_noise_is_rarely_odd(n):
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3, 100], [1, 1, 1, 1, 1, 9], [np.nan, np.nan, 1, 2, 3, 100]])
-def test_too_few_or_equal_layers_tell_nothing(values):
+def test_odd_layers_too_few_or_equal_layers_tell_nothing(values):
     assert odd_layers(layers(values)) == []
 
 
-def test_numbers_within_a_part_of_a_name_are_other_layers():
+def test_odd_layers_numbers_within_part_of_name_are_other_layers():
     """w1, w2 and w3 of a feed-forward block: the third had a z of -30 in every block."""
     rng = np.random.default_rng(0)
     three = {}
@@ -74,7 +74,7 @@ def test_numbers_within_a_part_of_a_name_are_other_layers():
     assert [odd.layer for odd in odd_layers(three)] == ["layers.3.feed_forward.w3.weight"]
 
 
-def test_layers_of_a_list_are_compared_where_they_are_known_to_have_one_shape():
+def test_odd_layers_of_a_list_need_known_equal_shapes():
     """The first layer of a perceptron reads another number of inputs."""
     values = layers([28.0, 16.1, 15.9, 16.0, 16.2, 16.05], "net.{}.weight")
     shapes = dict.fromkeys(values, (256, 256)) | {"net.0.weight": (256, 784)}

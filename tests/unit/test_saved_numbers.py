@@ -33,7 +33,7 @@ MONITORED = {"callbacks": {"ModelCheckpoint{}": {"monitor": "val_loss", "current
         ({"best_loss": 1.0}, (None,) * 5),
     ],
 )
-def test_numbers_beside_the_weights(tmp_path, beside, numbers):
+def test_saved_numbers_numbers_beside_the_weights(tmp_path, beside, numbers):
     torch.save({**STATE, **beside}, tmp_path / "step1.pt")
     quantities = ("step", "epoch", "training_loss", "validation_loss", "learning_rate")
     expected = {name: number for name, number in zip(quantities, numbers, strict=True) if number is not None}
@@ -56,7 +56,7 @@ def numbers_in(path):
     return saved_numbers(Checkpoint(path).content)
 
 
-def test_the_rate_of_a_schedule_stands_in_its_state(tmp_path):
+def test_saved_numbers_rate_of_a_schedule_stands_in_its_state(tmp_path):
     expected = {"learning_rate": 0.25, "peak_learning_rate": 0.5}
     save_file({"fc.weight": np.ones((3, 2))}, tmp_path / "model.safetensors")
     torch.save(schedule_at(20), tmp_path / "scheduler.pt")
@@ -66,7 +66,7 @@ def test_the_rate_of_a_schedule_stands_in_its_state(tmp_path):
         assert numbers_in(tmp_path / "step20.pt") == pytest.approx(expected)
 
 
-def test_the_state_of_a_schedule_is_read_without_pytorch_and_runs_nothing(tmp_path):
+def test_load_without_torch_reads_a_schedule_and_runs_nothing(tmp_path):
     save_file({"fc.weight": np.ones((3, 2))}, tmp_path / "model.safetensors")
     torch.save(schedule_at(20), tmp_path / "scheduler.pt")
     code = f"from toposcale.checkpoints import Checkpoint; assert Checkpoint({str(tmp_path)!r}).content['scheduler.pt']"
@@ -94,7 +94,7 @@ def test_inspect_says_that_the_state_of_a_schedule_is_unreadable(tmp_path):
     assert line == f"{tmp_path}/scheduler.pt: not read (BadZipFile: File is not a zip file)"
 
 
-def test_weights_alone_and_folders_hold_no_numbers(tmp_path):
+def test_saved_numbers_weights_alone_and_folders_hold_no_numbers(tmp_path):
     torch.save(STATE["model_state_dict"], tmp_path / "step1.pt")
     assert saved_numbers(Checkpoint(tmp_path / "step1.pt").content) == {}
     torch.save(STATE, tmp_path / "pytorch_model.bin")

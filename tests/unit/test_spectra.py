@@ -38,14 +38,14 @@ def centred_cloud(singular_values, n_points=60, seed=0):
     return left * singular_values @ right.T + rng.standard_normal(n_values)
 
 
-def test_equal_singular_values():
+def test_effective_rank_equal_singular_values():
     cloud = centred_cloud(np.full(17, 2.5))
     assert effective_rank(cloud) == pytest.approx(17.0, rel=1e-12)
     assert participation_ratio(cloud) == pytest.approx(17.0, rel=1e-12)
     assert eigenspectrum_decay(cloud) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_known_spectrum_by_formula():
+def test_effective_rank_known_spectrum_by_formula():
     values = np.array([5.0, 3.0, 1.0, 0.5])
     cloud = centred_cloud(values)
     shares = values / values.sum()
@@ -54,13 +54,13 @@ def test_known_spectrum_by_formula():
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.3])
-def test_decay_of_an_exact_power_law(alpha):
+def test_eigenspectrum_decay_decay_of_an_exact_power_law(alpha):
     eigenvalues = np.arange(1, 21) ** -alpha
     assert eigenspectrum_decay(centred_cloud(np.sqrt(eigenvalues))) == pytest.approx(alpha, rel=1e-9)
 
 
 @pytest.mark.parametrize("function", [effective_rank, participation_ratio, eigenspectrum_decay])
-def test_embedding_spectra_ignore_shift_scale_rotation_and_order(function):
+def test_effective_rank_ignores_shift_scale_rotation_and_order(function):
     rng = np.random.default_rng(1)
     cloud = rng.standard_normal((40, 20)) * np.linspace(1, 3, 20)
     rotation = np.linalg.qr(rng.standard_normal((20, 20)))[0]
@@ -68,7 +68,7 @@ def test_embedding_spectra_ignore_shift_scale_rotation_and_order(function):
     assert function(moved) == pytest.approx(function(cloud), rel=1e-9)
 
 
-def test_more_dimensions_than_points_and_rank_deficiency():
+def test_participation_ratio_of_deficient_rank():
     # Three points in general position span two directions after centring; the rest is rounding and must not
     # count.
     cloud = np.random.default_rng(2).standard_normal((3, 50))
@@ -78,7 +78,7 @@ def test_more_dimensions_than_points_and_rank_deficiency():
 
 
 @pytest.mark.parametrize("function", [effective_rank, participation_ratio, eigenspectrum_decay])
-def test_identical_points_are_nan_with_a_warning(function):
+def test_effective_rank_identical_points_are_nan_with_a_warning(function):
     with pytest.warns(RuntimeWarning):
         assert math.isnan(function(np.full((10, 4), 0.1)))
 
@@ -103,14 +103,14 @@ def without_the_dead_dimension(stored, gains):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("n_points", "width"), [(30, 18), (100, 24), (100, 48), (1000, 96)])
-def test_a_dimension_that_a_layer_norm_took_away_is_no_eigenvalue(dtype, n_points, width):
+def test_eigenspectrum_decay_drops_the_axis_of_a_layer_norm(dtype, n_points, width):
     gains, stored = behind_a_layer_norm(dtype, n_points, width)
     assert eigenspectrum_decay(stored) == pytest.approx(without_the_dead_dimension(stored, gains), rel=1e-6)
     exact = behind_a_layer_norm(np.float64, n_points, width)[1]
     assert eigenspectrum_decay(stored) == pytest.approx(eigenspectrum_decay(exact), rel=1e-4)
 
 
-def test_points_that_were_rounded_more_than_they_are_stored():
+def test_eigenspectrum_decay_of_points_rounded_before():
     exact = behind_a_layer_norm(np.float64, decay=0.75)[1]
     rounded = exact.astype(ml_dtypes.bfloat16).astype(np.float32)
     told = eigenspectrum_decay(rounded, precision=float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps))
@@ -139,7 +139,7 @@ def test_nuclear_norm_of_exact_small_cases():
 @pytest.mark.parametrize("block", [3, 20, 2048])
 @pytest.mark.parametrize("shape", [(50, 20), (20, 50), (61, 7), (1, 9)])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float64])
-def test_singular_values_equal_numpy_also_where_a_matrix_is_read_in_blocks(monkeypatch, block, shape, dtype):
+def test_singular_values_equal_numpy_where_matrix_read_in_blocks(monkeypatch, block, shape, dtype):
     monkeypatch.setattr(spectra, "_BLOCK_ROWS", block)
     weight = np.random.default_rng(10).standard_normal(shape).astype(dtype)
     expected = np.linalg.svd(weight.astype(np.float64), compute_uv=False)
@@ -147,7 +147,7 @@ def test_singular_values_equal_numpy_also_where_a_matrix_is_read_in_blocks(monke
     assert nuclear_norm(weight) == pytest.approx(np.linalg.norm(weight.astype(np.float64), "nuc"), rel=1e-14)
 
 
-def test_small_singular_values_keep_their_digits_in_the_nuclear_norm():
+def test_singular_values_keep_digits_of_small_ones():
     rng = np.random.default_rng(11)
     left, right = (np.linalg.qr(rng.standard_normal((12, 12)))[0] for _ in range(2))
     values = 10.0 ** -np.arange(12)
@@ -156,7 +156,7 @@ def test_small_singular_values_keep_their_digits_in_the_nuclear_norm():
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 14), st.integers(1, 40), st.integers(0, 30))
-def test_the_nuclear_norm_is_that_of_the_singular_values_however_small_they_are(seed, decades, rank, longer):
+def test_weight_spectra_nuclear_norm_of_small_singular_values(seed, decades, rank, longer):
     rng = np.random.default_rng(seed)
     left, right = (np.linalg.qr(rng.standard_normal((n, 40)))[0] for n in (40 + longer, 40))
     weight = left * np.where(np.arange(40) < rank, 10.0 ** -(decades * rng.random(40)), 0.0) @ right
@@ -164,7 +164,7 @@ def test_the_nuclear_norm_is_that_of_the_singular_values_however_small_they_are(
     assert weight_spectra(weight)["nuclear_norm"] == pytest.approx(expected, rel=1e-9)
 
 
-def test_singular_values_are_computed_only_where_roots_of_eigenvalues_are_inexact(monkeypatch):
+def test_weight_spectra_avoid_singular_values_where_exact(monkeypatch):
     monkeypatch.setattr(spectra, "nuclear_norm", lambda weight: -1.0)
     weight = np.random.default_rng(12).standard_normal((90, 60))
     assert weight_spectra(weight)["nuclear_norm"] > 0
@@ -174,7 +174,7 @@ def test_singular_values_are_computed_only_where_roots_of_eigenvalues_are_inexac
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
-def test_the_nuclear_norm_follows_the_scale_and_no_rotation(seed, factor):
+def test_nuclear_norm_nuclear_norm_follows_scale_and_no_rotation(seed, factor):
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((9, 5))
     rotation = np.linalg.qr(rng.standard_normal((9, 9)))[0]
@@ -185,7 +185,7 @@ def test_the_nuclear_norm_follows_the_scale_and_no_rotation(seed, factor):
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-30, 1e30, 1e300])
-def test_weight_spectra_do_not_depend_on_scale(factor):
+def test_stable_rank_weight_spectra_do_not_depend_on_scale(factor):
     weight = np.random.default_rng(4).standard_normal((20, 30))
     assert stable_rank(factor * weight) == pytest.approx(stable_rank(weight), rel=1e-12)
     assert powerlaw_alpha(factor * weight) == pytest.approx(powerlaw_alpha(weight), rel=1e-9)
@@ -193,7 +193,7 @@ def test_weight_spectra_do_not_depend_on_scale(factor):
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 20])
 @pytest.mark.parametrize("shape", [(50, 20), (20, 50)])
-def test_eigenvalues_are_the_squared_singular_values(monkeypatch, block, shape):
+def test_weight_eigenvalues_eigenvalues_squared_singular_values(monkeypatch, block, shape):
     monkeypatch.setattr(spectra, "_BLOCK_ENTRIES", block)
     weight = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
     singular = np.linalg.svd(weight.astype(np.float64), compute_uv=False)
@@ -202,7 +202,7 @@ def test_eigenvalues_are_the_squared_singular_values(monkeypatch, block, shape):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
-def test_arithmetic_is_float64_whatever_the_input(dtype):
+def test_effective_rank_arithmetic_is_float64_whatever_the_input(dtype):
     weight = (300 * np.random.default_rng(6).standard_normal((30, 20))).astype(dtype)
     for function in (effective_rank, participation_ratio, eigenspectrum_decay, stable_rank, powerlaw_alpha):
         assert function(weight) == function(weight.astype(np.float64))
@@ -225,12 +225,12 @@ def plain_fit(eigenvalues):
 
 @settings(max_examples=50)
 @given(st.integers(MIN_EIGENVALUES, 40), st.integers(0, 2**32 - 1))
-def test_powerlaw_fit_equals_a_plain_loop(n_values, seed):
+def test_powerlaw_alpha_powerlaw_fit_equals_a_plain_loop(n_values, seed):
     eigenvalues = np.random.default_rng(seed).exponential(1.0, n_values) ** 2
     assert spectra.powerlaw_alpha(eigenvalues) == pytest.approx(plain_fit(eigenvalues), rel=1e-9)
 
 
-def test_powerlaw_fit_recovers_a_planted_exponent_below_a_body():
+def test_powerlaw_alpha_recovers_a_planted_exponent():
     rng = np.random.default_rng(7)
     tail = 5.0 * (1.0 - rng.random(2000)) ** (-1 / 1.5)  # density ~ x^-2.5 from 5 on
     body = rng.uniform(0.5, 5.0, 1000)
@@ -238,7 +238,7 @@ def test_powerlaw_fit_recovers_a_planted_exponent_below_a_body():
     assert spectra.powerlaw_alpha(np.concatenate([body, tail])) == pytest.approx(2.5, abs=0.135)
 
 
-def test_powerlaw_fit_in_blocks_and_with_ties(monkeypatch):
+def test_powerlaw_alpha_powerlaw_fit_in_blocks_and_with_ties(monkeypatch):
     eigenvalues = np.random.default_rng(8).integers(1, 30, 200).astype(float)
     whole = spectra.powerlaw_alpha(eigenvalues)
     assert whole == pytest.approx(plain_fit(eigenvalues), rel=1e-9)
@@ -246,7 +246,7 @@ def test_powerlaw_fit_in_blocks_and_with_ties(monkeypatch):
     assert spectra.powerlaw_alpha(eigenvalues) == whole
 
 
-def test_no_exponent_is_fitted_to_fewer_than_16_eigenvalues():
+def test_powerlaw_alpha_needs_16_eigenvalues():
     values = 2.0 ** -np.arange(MIN_EIGENVALUES)
     assert 1 < spectra.powerlaw_alpha(values) < 10
     assert eigenspectrum_decay(centred_cloud(values)) > 0
@@ -255,7 +255,7 @@ def test_no_exponent_is_fitted_to_fewer_than_16_eigenvalues():
     assert math.isnan(eigenspectrum_decay(centred_cloud(values[:-1])))
 
 
-def test_equal_eigenvalues_have_no_power_law_with_a_warning():
+def test_powerlaw_alpha_of_equal_eigenvalues_warns():
     with pytest.warns(RuntimeWarning, match="at least two different eigenvalues") as caught:
         assert math.isnan(powerlaw_alpha(np.eye(20)))
     assert len(caught) == 1
@@ -273,6 +273,6 @@ def test_equal_eigenvalues_have_no_power_law_with_a_warning():
     ],
 )
 @pytest.mark.parametrize("bad", [np.ones(3), np.empty((0, 2)), [[math.nan, 1.0]], [[0.0, -math.inf]]])
-def test_bad_input_is_refused_by_name(function, name, bad):
+def test_effective_rank_bad_input_is_refused_by_name(function, name, bad):
     with pytest.raises(ValueError, match=f"^{name} must"):
         function(bad)

@@ -46,7 +46,7 @@ def test_steps_by_name(pattern, names, steps):
         (["model_3kept.pt", "model_4kept.pt"], ["model_{step}kept.pt"]),
     ],
 )
-def test_a_number_of_parameters_is_no_step(names, patterns):
+def test_guessed_patterns_a_number_of_parameters_is_no_step(names, patterns):
     assert guessed_patterns(names) == patterns
 
 
@@ -64,7 +64,7 @@ def test_a_number_of_parameters_is_no_step(names, patterns):
         (["step120260101.pt", "step120260102.pt"], ["step{step}.pt"]),
     ],
 )
-def test_a_power_and_a_date_are_not_read_as_their_parts(names, patterns):
+def test_guessed_patterns_power_and_date_not_read_as_their_parts(names, patterns):
     assert guessed_patterns(names) == patterns
 
 
@@ -87,7 +87,7 @@ def test_guessed_patterns_of_hashes(name, patterns):
 
 @given(st.lists(st.integers(0, 10**9), unique=True, max_size=20), st.integers(0, 12))
 @settings(max_examples=50)
-def test_padding_of_names_does_not_matter(steps, digits):
+def test_steps_by_name_padding_of_names_does_not_matter(steps, digits):
     names = [f"x{step:0{digits}d}.y" for step in steps]
     assert list(steps_by_name("x{step}.y", names)) == sorted(steps)
 
@@ -95,11 +95,11 @@ def test_padding_of_names_does_not_matter(steps, digits):
 @pytest.mark.parametrize(
     "pattern", ["main", "step{}", "step{tokens}", "{step}{step}", "step{step!r}", "step{step", "{step}}", "{{step}"]
 )
-def test_patterns_that_are_none(pattern):
+def test_steps_by_name_patterns_that_are_none(pattern):
     with pytest.raises(UserError, match=r"as in step\{step\}"):
         steps_by_name(pattern, ["step1"])
 
 
-def test_two_names_of_one_step():
+def test_steps_by_name_two_names_of_one_step():
     with pytest.raises(UserError, match="step01 and step1 are both step 1"):
         steps_by_name("step{step}", ["step1", "step01"])

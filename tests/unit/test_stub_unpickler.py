@@ -69,7 +69,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("protocol", [2, 5])
 @pytest.mark.parametrize("name", BESIDE)
-def test_weights_beside_any_object_are_read(tmp_path, name, protocol):
+def test_open_bin_weights_beside_any_object_are_read(tmp_path, name, protocol):
     content = {"epoch": 3, "model_state_dict": {"fc.weight": WEIGHT}, "beside": BESIDE[name]}
     torch.save(content, tmp_path / "a.pt", pickle_protocol=protocol)
     assert torch.equal(open_bin(tmp_path / "a.pt").rows("fc.weight"), WEIGHT)
@@ -79,7 +79,7 @@ def test_weights_beside_any_object_are_read(tmp_path, name, protocol):
 @pytest.mark.parametrize("protocol", [2, 5])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kind", ["<f4", ">f8", "<i8", "f2", "?", "<c8"])
-def test_arrays_have_their_values(tmp_path, kind, order, protocol):
+def test_load_content_arrays_have_their_values(tmp_path, kind, order, protocol):
     values = np.asarray(np.arange(6).reshape(2, 3), kind, order=order)
     torch.save({"w": values, "options": Options(), "scalar": values[1, 2]}, tmp_path / "a.pt", pickle_protocol=protocol)
     content, _ = load_content(tmp_path / "a.pt")
@@ -88,7 +88,7 @@ def test_arrays_have_their_values(tmp_path, kind, order, protocol):
     assert content["scalar"] == values[1, 2]
 
 
-def test_a_model_of_arrays_and_one_that_was_saved_whole_are_read(tmp_path):
+def test_open_bin_model_of_arrays_and_one_saved_whole_are_read(tmp_path):
     torch.save({"w": WEIGHT.numpy(), "options": Options()}, tmp_path / "arrays.pt")
     assert torch.equal(open_bin(tmp_path / "arrays.pt").rows("w"), WEIGHT)
     torch.manual_seed(0)
@@ -101,7 +101,7 @@ def test_a_model_of_arrays_and_one_that_was_saved_whole_are_read(tmp_path):
     assert torch.equal(open_bin(tmp_path / "own.pt").rows("w"), WEIGHT)
 
 
-def test_what_is_not_loaded_is_said_by_its_name(tmp_path):
+def test_open_bin_what_is_not_loaded_is_said_by_its_name(tmp_path):
     torch.save({"model": {"w": WEIGHT}, "options": Options()}, tmp_path / "a.pt")
     assert open_bin(tmp_path / "a.pt").foreign == [f"{__name__}.Options"]
     notes = toposcale.describe(tmp_path / "a.pt", features="norms").attrs["notes"]
@@ -110,7 +110,7 @@ def test_what_is_not_loaded_is_said_by_its_name(tmp_path):
     assert open_bin(tmp_path / "b.pt").foreign == []
 
 
-def test_parts_with_weights_are_offered_and_one_alone_is_read(tmp_path):
+def test_open_bin_parts_with_weights_offered_and_one_alone_read(tmp_path):
     torch.save({"policy_state": {"w": WEIGHT}, "steps": 3}, tmp_path / "one.pt")
     assert open_bin(tmp_path / "one.pt").stored.keys() == {"w"}
     torch.save({"policy_state": {"w": WEIGHT}, "value_state": {"w": WEIGHT}}, tmp_path / "two.pt")
@@ -174,7 +174,7 @@ def outcome(file):
 
 @pytest.mark.parametrize("protocol", [2, 4])
 @pytest.mark.parametrize("name", calls(pathlib.Path("owned")))
-def test_nothing_is_called_whatever_a_file_says(tmp_path, name, protocol):
+def test_open_bin_nothing_is_called_whatever_a_file_says(tmp_path, name, protocol):
     marker = tmp_path / "owned"
     payload = calls(marker)[name]
     if isinstance(payload.call[0], Call):  # pickle itself asks for a function, a file does not
@@ -227,7 +227,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_pickle_that_is_made_to_do_harm_is_refused_in_one_line(tmp_path, name):
+def test_open_bin_pickle_made_to_do_harm_is_refused_in_one_line(tmp_path, name):
     builder = torch._utils._rebuild_tensor_v2
     before = builder.__code__, builder.__defaults__
     file = with_pickle(tmp_path / "a.pt", PROGRAMS[name])
@@ -237,7 +237,7 @@ def test_a_pickle_that_is_made_to_do_harm_is_refused_in_one_line(tmp_path, name)
     assert (builder.__code__, builder.__defaults__) == before
 
 
-def test_no_module_is_imported_and_no_code_run(tmp_path):
+def test_open_bin_no_module_is_imported_and_no_code_run(tmp_path):
     """With an audit hook, in a process of its own, since hooks stay."""
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')\n\n\nclass Thing: ...\n")
     with_pickle(tmp_path / "a.pt", b"\x80\x02}U\x05modelcevil\nThing\n)\x81}U\x01aK\x01sbs.")
@@ -258,7 +258,7 @@ print(names, found, "evil" in sys.modules)
     assert done.stdout.strip() == "['evil.Thing'] [] False"
 
 
-def test_a_file_that_cannot_be_read_names_the_object_and_how_to_convert_it(tmp_path):
+def test_open_bin_names_an_unreadable_object_and_a_remedy(tmp_path):
     torch.save(Options(), tmp_path / "a.pt")
     with pytest.raises(
         UserError, match=r"Options\); convert it in the program that made it: checkpoint = .*torch\.save\("

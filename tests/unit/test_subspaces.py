@@ -39,7 +39,7 @@ def counts(tree):
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_a_quadratic_has_one_minimum_and_no_saddle_from_any_point(dimension):
+def test_subspace_trees_of_a_quadratic_have_one_minimum(dimension):
     beside = {"w": torch.linspace(-1.0, 1.0, 14, dtype=torch.float64)}
     for parameters in (ORIGIN, beside):
         for found in trees(bowl, dimension, parameters):
@@ -50,21 +50,21 @@ def test_a_quadratic_has_one_minimum_and_no_saddle_from_any_point(dimension):
 
 
 @pytest.mark.parametrize("starts", [1, 7])
-def test_a_convex_loss_that_is_no_quadratic_has_one_minimum_from_few_starts(starts):
+def test_subspace_trees_convex_loss_has_one_minimum(starts):
     cosh = lambda point: torch.log(torch.cosh(CURVATURES * point["w"])).sum()  # noqa: E731
     loss, _ = trees(cosh, 6, starts=starts)
     assert counts(loss) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_two_wells_along_one_direction_are_two_minima_whatever_the_dimension(dimension):
+def test_subspace_trees_two_wells_are_two_minima(dimension):
     loss, quadratic = trees(wells, dimension)
     assert counts(loss) == (2, 1, 1)
     assert loss.persistences == pytest.approx([1.0], abs=1e-4)
     assert counts(quadratic) == (1, 0, 1)
 
 
-def test_wells_outside_of_the_subspace_or_of_the_cube_are_not_there():
+def test_subspace_trees_have_no_wells_outside_of_the_cube():
     def weak(point):
         along = point["w"][13]
         return (CURVATURES[:13] * point["w"][:13] ** 2).sum() / 2 + ((along - 1) ** 2 - 1) ** 2 / 16
@@ -74,13 +74,13 @@ def test_wells_outside_of_the_subspace_or_of_the_cube_are_not_there():
     assert counts(trees(wells, 4, extent=2.0)[0]) == (1, 0, 1)
 
 
-def test_a_barrier_below_the_threshold_is_not_counted():
+def test_subspace_trees_barrier_below_threshold_is_not_counted():
     # The barrier is 1, and the model rises by 18 along an axis.
     assert counts(trees(wells, 3, threshold=0.05)[0]) == (2, 1, 1)
     assert counts(trees(wells, 3, threshold=0.06)[0]) == (1, 0, 1)
 
 
-def test_at_a_saddle_the_quadratic_model_has_the_minima_of_the_loss():
+def test_subspace_trees_at_saddle_quadratic_model_minima_of_loss():
     signs = torch.ones(14, dtype=torch.float64)
     signs[0] = -1
     for found in trees(lambda point: (signs * CURVATURES * point["w"] ** 2).sum() / 2, 3, extent=1.0):
@@ -89,7 +89,7 @@ def test_at_a_saddle_the_quadratic_model_has_the_minima_of_the_loss():
         assert found.persistences == pytest.approx([0.5])
 
 
-def test_a_loss_that_is_not_finite_in_places_is_searched_where_it_is():
+def test_subspace_trees_loss_not_finite_in_places_searched_where():
     half = lambda point: bowl(point) - torch.log(point["w"][0] + 0.5)  # noqa: E731
     with np.errstate(invalid="ignore"):
         loss, _ = trees(half, 2, extent=3.0)
@@ -104,7 +104,7 @@ SETTINGS = LandscapeFeatureSettings(
 )
 
 
-def test_the_features_of_a_landscape_have_both_for_every_dimension():
+def test_measure_landscape_has_both_trees_of_each_dimension():
     whole = measure_landscape(wells, ORIGIN, SETTINGS).features["all"]
     for dimension in (2, 5):
         assert whole[f"n_minima_subspace_{dimension}_aknn8"] == 2
@@ -115,7 +115,7 @@ def test_the_features_of_a_landscape_have_both_for_every_dimension():
     assert not any("subspace" in name or "quadratic" in name for name in off)
 
 
-def test_without_curvature_they_are_nan_under_the_same_names():
+def test_measure_landscape_subspaces_nan_without_curvature():
     names = {name for name in measure_landscape(wells, ORIGIN, SETTINGS).features["all"] if "_aknn8" in name}
     with pytest.warns(UserWarning, match="no plane top"):
         flat = measure_landscape(lambda point: point["w"].sum(), ORIGIN, SETTINGS).features["all"]

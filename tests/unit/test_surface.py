@@ -57,7 +57,7 @@ def one_by_one(network, directions, scale):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_surface_matches_one_by_one(network, count, monkeypatch):
+def test_loss_surface_surface_matches_one_by_one(network, count, monkeypatch):
     monkeypatch.setattr(losses, "_ROWS", 3)
     model, tokens, targets = network
     parameters = dict(model.named_parameters())
@@ -70,7 +70,7 @@ def test_surface_matches_one_by_one(network, count, monkeypatch):
     assert len(np.unique(surface.values)) > 1
 
 
-def test_coordinates_are_true_distances(network):
+def test_loss_surface_coordinates_are_true_distances(network):
     model, tokens, targets = network
     parameters = dict(model.named_parameters())
     directions = random_directions(parameters, 2, seed=2)
@@ -86,7 +86,7 @@ def test_coordinates_are_true_distances(network):
     assert surface.values[2, 2] == pytest.approx(centre, rel=5e-6)
 
 
-def test_same_bytes_whatever_the_number_of_threads(network, monkeypatch):
+def test_loss_surface_same_bytes_whatever_the_number_of_threads(network, monkeypatch):
     model, tokens, targets = network
     parameters = dict(model.named_parameters())
     directions = random_directions(parameters, 2, seed=3)
@@ -98,7 +98,7 @@ def test_same_bytes_whatever_the_number_of_threads(network, monkeypatch):
     assert torch.get_num_threads() == before
 
 
-def test_model_is_neither_read_nor_written(network):
+def test_probe_loss_model_is_neither_read_nor_written(network):
     model, tokens, targets = network
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     loss = probe_loss(model, tokens, targets)
@@ -130,14 +130,14 @@ def test_probe_loss_serves_transforms_one_after_another(network, monkeypatch):
         torch.testing.assert_close(gradient[name], leaf.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_segment_runs_from_start_to_end():
+def test_segment_losses_segment_runs_from_start_to_end():
     start, end = {"w": torch.zeros(2, 2).double()}, {"w": torch.tensor([[3.0, 0.0], [0.0, 4.0]]).double()}
     surface = segment_losses(lambda p: p["w"].sum(), start, end, steps=3)
     assert surface.values.tolist() == [0.0, 3.5, 7.0]
     assert surface.coordinates[0].tolist() == [0.0, 2.5, 5.0]
 
 
-def test_a_point_is_one_vector_of_which_the_loss_reads_views():
+def test_loss_surface_point_is_one_vector_of_loss_reads_views():
     parameters = {"w": torch.ones(2, 3), "b": torch.ones(4)}
     directions, storages = [dict(reversed(parameters.items()))], []
 
@@ -149,7 +149,7 @@ def test_a_point_is_one_vector_of_which_the_loss_reads_views():
     assert {len(pointers) for pointers in storages} == {1}
 
 
-def test_tensors_of_several_types_keep_their_types():
+def test_loss_surface_tensors_of_several_types_keep_their_types():
     parameters = {"w": torch.ones(2, dtype=torch.float64), "b": torch.ones(1), "h": torch.ones(1, dtype=torch.half)}
     types = []
 
@@ -163,7 +163,7 @@ def test_tensors_of_several_types_keep_their_types():
     assert types == [[torch.float64, torch.float32, torch.half]] * len(types)
 
 
-def test_nonfinite_losses_are_kept_and_counted():
+def test_loss_surface_nonfinite_losses_are_kept_and_counted():
     # log of a negative number is NaN, log of zero minus infinity.
     surface = loss_surface(
         lambda p: p["w"].log().sum(),
@@ -195,13 +195,13 @@ def test_nonfinite_losses_are_kept_and_counted():
         ({"parameters": {}, "directions": [{}]}, "parameters"),
     ],
 )
-def test_wrong_calls_name_the_argument(change, named):
+def test_loss_surface_wrong_calls_name_the_argument(change, named):
     call = {"parameters": {"w": torch.ones(2, 2)}, "directions": [{"w": torch.ones(2, 2)}], "steps": 3}
     with pytest.raises(ValueError, match=f"^{named}:"):
         loss_surface(lambda p: p["w"].sum(), **(call | change))
 
 
-def test_wrong_probes_and_segments_name_the_argument(network):
+def test_probe_loss_wrong_probes_and_segments_name_the_argument(network):
     model, tokens, targets = network
     with pytest.raises(ValueError, match=r"^targets:"):
         probe_loss(model, tokens, targets[:, 1:])
@@ -209,7 +209,7 @@ def test_wrong_probes_and_segments_name_the_argument(network):
         segment_losses(lambda p: p["w"].sum(), {"w": torch.ones(1)}, {"w": torch.ones(1)}, steps=1)
 
 
-def test_features_of_two_valleys_by_hand():
+def test_landscape_features_features_of_two_valleys_by_hand():
     # Two valleys, 0 and 1, joined at 3 along the axes and at 2 across the diagonal.
     values = [[0.0, 3.0, 9.0], [5.0, 2.0, 3.5], [9.0, 9.0, 1.0]]
     axis = [-1.0, 0.0, 1.0]
@@ -230,7 +230,7 @@ def test_features_of_two_valleys_by_hand():
 
 
 @pytest.mark.parametrize("graph", ["grid4", "grid8"])
-def test_crater_has_one_loop(graph):
+def test_cubical_diagram_crater_has_one_loop(graph):
     # A ring of 1 around a peak of 5 on a plain of 3: the loop closes at 1 and is filled at 5.
     values = np.full((7, 7), 3.0)
     values[2:5, 2:5] = 1.0
@@ -242,14 +242,14 @@ def test_crater_has_one_loop(graph):
     assert features[f"h1_total_{graph}"] == features[f"h1_max_{graph}"] == 4.0
 
 
-def test_loops_across_corners_belong_to_grid8_only():
+def test_cubical_diagram_loops_across_corners_belong_to_grid8():
     values = np.full((5, 5), 9.0)
     values[[1, 2, 2, 3], [2, 1, 3, 2]] = 0.0
     assert cubical_diagram(values, dimension=1, graph="grid8").tolist() == [[0.0, 9.0]]
     assert cubical_diagram(values, dimension=1, graph="grid4").shape == (0, 2)
 
 
-def test_h1_on_the_plane_is_dual_to_h0_of_the_negative():
+def test_cubical_diagram_h1_on_plane_is_dual_to_h0_of_negative():
     # Alexander duality on a square: loops of sublevel sets are components of superlevel sets, with the other
     # adjacency and a rim above everything.
     rng = np.random.default_rng(0)
@@ -263,14 +263,14 @@ def test_h1_on_the_plane_is_dual_to_h0_of_the_negative():
     np.testing.assert_array_equal(loops, islands[np.lexsort((islands[:, 1], islands[:, 0]))])
 
 
-def test_all_nonfinite_surface():
+def test_landscape_features_all_nonfinite_surface():
     axis = np.arange(3.0)
     features, _ = landscape_features(np.full((3, 3), np.nan), [axis, axis], ["grid4", "delaunay"])
     assert features["nonfinite_count"] == 9.0
     assert all(math.isnan(value) for name, value in features.items() if name != "nonfinite_count")
 
 
-def test_pairs_below_a_share_of_the_range_or_within_rounding_are_not_counted():
+def test_landscape_features_threshold_and_rounding_of_pairs():
     values = [[0.0, 3.0, 9.0], [5.0, 2.0, 3.5], [9.0, 9.0, 1.0]]  # finite pairs of 2.5 and 1, a range of 9
     axis = [-1.0, 0.0, 1.0]
     counted = {}
@@ -281,7 +281,7 @@ def test_pairs_below_a_share_of_the_range_or_within_rounding_are_not_counted():
     assert list(counted.values()) == [(3.0, 3.5), (2.0, 2.5), (2.0, 2.5), (1.0, 0.0), (1.0, 0.0)]
 
 
-def test_a_flat_surface_in_single_precision_has_no_saddle():
+def test_loss_surface_flat_surface_in_single_precision_no_saddle():
     """A loss that is constant but for its rounding: the threshold is never below that rounding."""
     torch.manual_seed(0)
     ones = torch.rand(10_000)
@@ -302,7 +302,7 @@ def test_a_flat_surface_in_single_precision_has_no_saddle():
 
 
 @pytest.mark.parametrize("graph", ["grid4", "grid8", "delaunay", "aknn8"])
-def test_every_graph_fits_a_cube_of_points(graph):
+def test_surface_edges_every_graph_fits_a_cube_of_points(graph):
     axes = [np.linspace(-1, 1, 5)] * 3
     edges = surface_edges(axes, graph)
     assert edges.max() == 124
@@ -313,7 +313,7 @@ def test_every_graph_fits_a_cube_of_points(graph):
     assert features[f"n_minima_{graph}"] == trees[graph].n_minima
 
 
-def test_wrong_features_name_the_argument():
+def test_sharpness_wrong_features_name_the_argument():
     with pytest.raises(ValueError, match=r"^values:"):
         sharpness(np.ones((3, 4)))
     with pytest.raises(ValueError, match=r"^coordinates:"):
@@ -327,7 +327,7 @@ def test_wrong_features_name_the_argument():
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float32, torch.float32), (torch.float32, torch.float64)])
-def test_points_are_those_of_the_formula_in_one_memory(dtypes):
+def test_loss_surface_points_are_those_of_formula_in_one_memory(dtypes):
     rng = torch.Generator().manual_seed(0)
     first, second, third = ({"a": torch.randn(3, generator=rng), "b": torch.randn(2, generator=rng)} for _ in range(3))
     centre, *directions = (

@@ -28,7 +28,7 @@ CONTENT = st.dictionaries(
 
 @settings(max_examples=60)
 @given(CONTENT, st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=3))
-def test_round_trip_through_the_reference_reader(tmp_path_factory, content, metadata):
+def test_write_round_trip_through_the_reference_reader(tmp_path_factory, content, metadata):
     path = tmp_path_factory.mktemp("tensors") / "some" / "file.safetensors"
     tensor_files.write(path, content, metadata)
     found, stored = tensor_files.read(path)
@@ -42,7 +42,7 @@ def test_round_trip_through_the_reference_reader(tmp_path_factory, content, meta
     assert [entry.name for entry in path.parent.iterdir()] == ["file.safetensors"]
 
 
-def test_bytes_do_not_depend_on_the_order_things_were_given_in(tmp_path):
+def test_write_bytes_do_not_depend_on_order_things_were_given_in(tmp_path):
     content = {name: np.full(3, index, np.float32) for index, name in enumerate("abcdefgh")}
     metadata = {name: name for name in "stuvwxyz"}
     tensor_files.write(tmp_path / "one", content, metadata)
@@ -50,14 +50,14 @@ def test_bytes_do_not_depend_on_the_order_things_were_given_in(tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_a_transposed_array_is_stored_as_it_reads(tmp_path):
+def test_write_a_transposed_array_is_stored_as_it_reads(tmp_path):
     array = np.arange(6, dtype=np.float32).reshape(2, 3).T
     tensor_files.write(tmp_path / "file", {"a": array}, {})
     with safe_open(tmp_path / "file", framework="numpy") as file:
         np.testing.assert_array_equal(file.get_tensor("a"), array)
 
 
-def test_damaged_and_missing_files_are_named_in_one_line(tmp_path):
+def test_read_damaged_and_missing_files_are_named_in_one_line(tmp_path):
     path = tmp_path / "weights.safetensors"
     with pytest.raises(UserError, match=r"weights\.safetensors: no such file"):
         tensor_files.read(path)
@@ -70,7 +70,7 @@ def test_damaged_and_missing_files_are_named_in_one_line(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_stored_leaves_the_old_file_alone(tmp_path):
+def test_write_what_cannot_be_stored_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "file"
     tensor_files.write(path, {"a": np.zeros(2)}, {})
     before = path.read_bytes()
@@ -102,7 +102,7 @@ def test_remove_unfinished_removes_what_a_killed_writer_left(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_copies_among_compares_other_matrices_with_embeddings_alone(monkeypatch):
+def test_copies_among_compares_only_with_embeddings(monkeypatch):
     pairs = []
     monkeypatch.setattr(weight_files, "_same_values", lambda first, second: pairs.append({first, second}))
     modules = ["wte", "lm_head", "embed", "norm", *("w" for _ in range(300))]

@@ -45,7 +45,7 @@ def fresh(settings: TrainingSettings = SETTINGS) -> TrainingState:
     return initial_state("tiny", SHAPE, settings, CPU)
 
 
-def test_schedule_at_its_corners():
+def test_training_settings_schedule_at_its_corners():
     settings = TrainingSettings()
     peak = 3e-3
     assert settings.rates.rate(0) == pytest.approx(peak / 200, rel=1e-15)
@@ -62,7 +62,7 @@ def test_schedule_at_its_corners():
 
 @settings(max_examples=50)
 @given(st.integers(1, 300), st.integers(0, 300))
-def test_schedule_rises_then_falls_within_bounds_whatever_the_lengths(steps, warmup):
+def test_training_settings_rates_rise_then_fall(steps, warmup):
     settings = TrainingSettings(steps=steps, warmup_steps=warmup)
     rates = [settings.rates.rate(step) for step in range(steps + 1)]
     assert all(0 < rate <= settings.learning_rate for rate in rates[:-1])
@@ -72,7 +72,7 @@ def test_schedule_rises_then_falls_within_bounds_whatever_the_lengths(steps, war
     assert rates[top:] == sorted(rates[top:], reverse=True)
 
 
-def test_draws_depend_on_seed_and_step_only():
+def test_draw_batch_draws_depend_on_seed_and_step_only():
     first = draw_batch(TOKENS, 12, 5, SETTINGS)
     for step in (0, 9, 4):
         draw_batch(TOKENS, 12, step, SETTINGS)
@@ -83,7 +83,7 @@ def test_draws_depend_on_seed_and_step_only():
     assert not np.array_equal(draw_batch(TOKENS, 12, 5, TrainingSettings(batch_size=5, seed=8)), first)
 
 
-def test_every_sequence_of_the_text_can_be_drawn_and_no_other():
+def test_draw_batch_draws_every_sequence_of_the_text():
     text = np.arange(10, dtype=np.uint16)
     starts = np.concatenate([draw_batch(text, 4, step, SETTINGS)[:, 0] for step in range(100)])
     assert set(starts) == set(range(6))
@@ -93,7 +93,7 @@ def test_every_sequence_of_the_text_can_be_drawn_and_no_other():
         draw_batch(text[:4], 4, 0, SETTINGS)
 
 
-def test_training_is_adamw_with_clipping_as_pytorch_does_it():
+def test_train_training_is_adamw_with_clipping_as_pytorch_does():
     settings = TrainingSettings(steps=12, batch_size=5, warmup_steps=3, seed=7, clip=0.5, weight_decay=0.1)
     state, rows = train(fresh(settings), settings, TOKENS, 12)
     model = fresh(settings).model
@@ -114,7 +114,7 @@ def test_training_is_adamw_with_clipping_as_pytorch_does_it():
     assert any(row["gradient_norm"] > settings.clip for row in rows), "clipping was not put to the test"
 
 
-def test_rows_describe_the_weights_at_their_step():
+def test_train_rows_describe_the_weights_at_their_step():
     _, rows = train(fresh(), SETTINGS, TOKENS, 12)
     assert [row["step"] for row in rows] == list(range(13))
     assert [row["learning_rate"] for row in rows] == [SETTINGS.rates.rate(step) for step in range(13)]
@@ -124,7 +124,7 @@ def test_rows_describe_the_weights_at_their_step():
     assert rows[4]["gradient_norm"] == pytest.approx(gradient.norm().item(), rel=1e-5)
 
 
-def test_it_learns_what_can_be_learned():
+def test_train_it_learns_what_can_be_learned():
     settings = TrainingSettings(steps=250, batch_size=16, warmup_steps=10, learning_rate=1e-2)
     tokens = (np.arange(3000) * 5 % 17).astype(np.uint16)
     state = fresh(settings)
@@ -143,7 +143,7 @@ def save(folder: Path, state: TrainingState) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("cuts", [[1], [3, 4], [5, 11], [12], [0, 6], list(range(13))])
-def test_training_in_pieces_is_bit_identical(tmp_path, cuts):
+def test_weight_sketch_training_in_pieces_is_bit_identical(tmp_path, cuts):
     def sketch() -> WeightSketch:
         return WeightSketch(SHAPE.n_parameters, size=3, every=2, seed=7)
 
@@ -181,7 +181,7 @@ def test_training_in_pieces_is_bit_identical(tmp_path, cuts):
         np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), whole[name])
 
 
-def test_another_process_with_more_threads_allowed_writes_the_same_bytes(tmp_path):
+def test_save_weights_same_bytes_with_more_threads(tmp_path):
     script = (
         "import sys, torch; torch.set_num_threads(2)\n"
         "sys.path.insert(0, sys.argv[1])\n"
@@ -198,7 +198,7 @@ def test_another_process_with_more_threads_allowed_writes_the_same_bytes(tmp_pat
         assert path.read_bytes() == (tmp_path / path.name).read_bytes()
 
 
-def test_state_round_trip_and_metadata(tmp_path):
+def test_train_state_round_trip_and_metadata(tmp_path):
     state, _ = train(fresh(), SETTINGS, TOKENS, 5)
     weights, optimiser = save(tmp_path, state)
     loaded = load_state(weights, optimiser, SHAPE, CPU)
@@ -213,7 +213,7 @@ def test_state_round_trip_and_metadata(tmp_path):
     assert torch.equal(load_weights(weights, SHAPE, CPU)(tokens), state.model(tokens))
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path):
+def test_train_files_that_do_not_belong_together_are_refused(tmp_path):
     state = fresh()
     weights, optimiser = save(tmp_path, state)
     train(state, SETTINGS, TOKENS, 2)
@@ -231,7 +231,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("planted", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_stops_with_the_state_before_it(planted):
+def test_train_loss_is_not_finite_stops_with_state_before_it(planted):
     state, _ = train(fresh(), SETTINGS, TOKENS, 4)
     with torch.no_grad():
         state.model.token_embedding.weight[3, 0] = planted
@@ -247,7 +247,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_state_before_it(planted):
         assert torch.equal(getattr(state, name).nan_to_num(), value.nan_to_num())
 
 
-def test_a_learning_rate_far_too_high_ends_in_the_same_error():
+def test_train_learning_rate_far_too_high_ends_in_the_same_error():
     settings = TrainingSettings(steps=50, batch_size=4, learning_rate=1e30, warmup_steps=0)
     with pytest.raises(NonFiniteLossError, match=r"at step \d+, learning rate"):
         train(fresh(settings), settings, TOKENS, 50)
@@ -262,7 +262,7 @@ def test_validation_sequences_cover_the_text_evenly():
         validation_sequences(np.arange(9, dtype=np.uint16), 9)
 
 
-def test_validation_loss_is_the_mean_over_tokens_whatever_the_batches():
+def test_train_validation_loss_mean_over_tokens_whatever_batches():
     state, _ = train(fresh(), SETTINGS, TOKENS, 4)
     sequences = validation_sequences(TOKENS, 12, 7)
     logits = state.model(torch.from_numpy(sequences[:, :-1])).detach().double()
@@ -272,7 +272,7 @@ def test_validation_loss_is_the_mean_over_tokens_whatever_the_batches():
         assert validation_loss(state.model, sequences, batch_size) == pytest.approx(-logs.mean().item(), rel=1e-6)
 
 
-def test_sketch_keeps_distances_on_average_and_has_the_promised_law():
+def test_weight_sketch_keeps_distances_on_average():
     sketch = WeightSketch(SHAPE.n_parameters, size=400, every=1, seed=1)
     state = fresh()
     start = state.weights.clone()
@@ -288,7 +288,7 @@ def test_sketch_keeps_distances_on_average_and_has_the_promised_law():
     assert not np.array_equal(again.rows[0], sketch.rows[-1])
 
 
-def test_progress_tells_speed_and_time_left():
+def test_progress_log_progress_tells_speed_and_time_left():
     times = iter([0.0, 1.0, 6.0, 9.0, 12.0])
     file = io.StringIO()
     log = ProgressLog(file, 12, interval=5, clock=lambda: next(times))
@@ -302,14 +302,14 @@ def test_progress_tells_speed_and_time_left():
     ]
 
 
-def test_a_missing_device_is_named():
+def test_configure_torch_a_missing_device_is_named():
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="device: cuda, but PyTorch sees no CUDA device"):
             configure_torch("cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device here")
-def test_cuda_follows_the_cpu():
+def test_train_cuda_follows_the_cpu():
     on_cpu = train(fresh(), SETTINGS, TOKENS, 12)[1]
     on_cuda = train(initial_state("tiny", SHAPE, SETTINGS, configure_torch("cuda")), SETTINGS, TOKENS, 12)[1]
     for ours, theirs in zip(on_cuda, on_cpu, strict=True):

@@ -19,7 +19,7 @@ PERSISTENCE_EDGES = np.linspace(0.0, vectors.MAX_PERSISTENCE, 11)
 ONE_LOOP = ([[0.0, 1.0], [0.0, 0.5]], [[1.0, 1.25]])
 
 
-def test_a_loop_stands_where_it_is_born_and_as_high_as_it_lives():
+def test_diagram_vectors_place_a_loop_at_its_birth():
     found = vectors.diagram_vectors(table({"a": ONE_LOOP}))
     image = found["persistence_image"].reshape(10, 10)
     birth, persistence = np.unravel_index(image.argmax(), image.shape)
@@ -31,14 +31,14 @@ def test_a_loop_stands_where_it_is_born_and_as_high_as_it_lives():
     assert not landscape[1:].any()
 
 
-def test_the_size_of_the_weights_does_not_show():
+def test_diagram_vectors_the_size_of_the_weights_does_not_show():
     large = tuple((np.array(bars) * 7).tolist() for bars in ONE_LOOP)
     one, two = (vectors.diagram_vectors(table({"a": bars})) for bars in (ONE_LOOP, large))
     for name in one:
         np.testing.assert_allclose(one[name], two[name], atol=1e-12)
 
 
-def test_vectors_are_means_over_the_layers():
+def test_diagram_vectors_vectors_are_means_over_the_layers():
     none = ([[0.0, 1.0]], [])
     one = vectors.diagram_vectors(table({"a": ONE_LOOP}))
     both = vectors.diagram_vectors(table({"a": ONE_LOOP, "b": none}))
@@ -46,7 +46,7 @@ def test_vectors_are_means_over_the_layers():
         np.testing.assert_allclose(both[name], one[name] / 2)
 
 
-def test_nan_weights_are_nan_vectors():
+def test_diagram_vectors_nan_weights_are_nan_vectors():
     broken = ([[np.nan, np.nan]], [[np.nan, np.nan]])
     found = vectors.diagram_vectors(table({"a": ONE_LOOP, "b": broken}))
     assert all(np.isnan(vector).all() for vector in found.values())
@@ -59,7 +59,7 @@ def some_bars(count):
 
 
 @pytest.mark.parametrize("count", [1, 7, 60])
-def test_an_image_is_the_integral_of_its_formula(count):
+def test_persistence_image_image_is_the_integral_of_its_formula(count):
     """Gaussians weighted by persistence, integrated over each pixel in closed form (Adams et al. 2017)."""
     bars = some_bars(count)
     persistences = bars[:, 1] - bars[:, 0]
@@ -70,14 +70,14 @@ def test_an_image_is_the_integral_of_its_formula(count):
 
 
 @pytest.mark.parametrize("count", [1, 7, 60])
-def test_a_landscape_is_that_of_gudhi(count):
+def test_persistence_landscape_a_landscape_is_that_of_gudhi(count):
     bars = some_bars(count)
     gudhi = Landscape(num_landscapes=vectors.N_LAYERS, resolution=41, sample_range=[0.0, 2.0])
     expected = gudhi.fit_transform([bars])[0] / np.sqrt(2)  # gudhi's landscapes carry this factor
     np.testing.assert_allclose(vectors.persistence_landscape(bars).ravel(), expected, atol=1e-12)
 
 
-def test_equal_bars_count_as_often_as_they_are_there():
+def test_persistence_landscape_counts_equal_bars_each():
     landscape = vectors.persistence_landscape(np.array([[0.4, 0.6], [0.6, 1.0], [0.4, 0.6]]))
     tents = {0.45: 0.05, 0.5: 0.1, 0.55: 0.05}
     of_equal_bars = [tents.get(radius, 0.0) for radius in vectors.RADII.round(2)]
@@ -85,7 +85,7 @@ def test_equal_bars_count_as_often_as_they_are_there():
     np.testing.assert_allclose(landscape, [of_equal_bars + later, of_equal_bars, np.zeros(41)], atol=1e-12)
 
 
-def test_no_bars_are_an_empty_image_and_landscape():
+def test_persistence_image_no_bars_are_empty_image_and_landscape():
     nothing = np.empty((0, 2))
     assert not vectors.persistence_image(nothing).any()
     assert not vectors.persistence_landscape(nothing).any()

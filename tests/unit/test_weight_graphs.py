@@ -34,13 +34,13 @@ def concentration(weight):
     return np.nanmax(taus)
 
 
-def test_variance_by_hand():
+def test_weight_variance_variance_by_hand():
     # |w| / max |w| is 0, 1/2, 1/2, 1: mean 1/2, variance (1/4 + 0 + 0 + 1/4) / 4.
     assert homology.weight_variance([[0.0, -2.0], [2.0, 4.0]]) == 0.125
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (700, 900)])
-def test_variance_over_blocks_is_that_of_the_whole(shape):
+def test_weight_variance_variance_over_blocks_is_that_of_whole(shape):
     weight = 1e3 * np.random.default_rng(0).standard_normal(shape)
     expected = np.var(np.abs(weight) / np.abs(weight).max())
     assert homology.weight_variance(weight) == pytest.approx(expected, rel=1e-12)
@@ -49,11 +49,11 @@ def test_variance_over_blocks_is_that_of_the_whole(shape):
 
 @settings(max_examples=50)
 @given(weight=matrices.filter(lambda weight: weight.size > 1))
-def test_concentration_is_that_of_the_definition(weight):
+def test_spatial_concentration_concentration_is_of_definition(weight):
     assert homology.spatial_concentration(weight) == pytest.approx(concentration(weight), abs=1e-12)
 
 
-def test_concentration_of_a_large_matrix_is_within_the_error_of_its_sample():
+def test_spatial_concentration_of_a_large_matrix():
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((100, 120)) * np.linspace(0.1, 3, 100)[:, None]
     found = homology.spatial_concentration(weight)
@@ -64,7 +64,7 @@ def test_concentration_of_a_large_matrix_is_within_the_error_of_its_sample():
 
 @settings(max_examples=150)
 @given(seed=st.integers(0, 10**6), ties=st.booleans())
-def test_two_layers_are_the_neural_persistence_of_their_product(seed, ties):
+def test_deep_graph_persistence_of_two_layers(seed, ties):
     rng = np.random.default_rng(seed)
     n_in, n_hidden, n_out = rng.integers(1, 8, 3)
     first, second = rng.standard_normal((n_hidden, n_in)), rng.standard_normal((n_out, n_hidden))
@@ -76,14 +76,14 @@ def test_two_layers_are_the_neural_persistence_of_their_product(seed, ties):
     assert homology.deep_graph_persistence(first, second) == pytest.approx(expected, abs=1e-12)
 
 
-def test_two_layers_of_a_real_width():
+def test_deep_graph_persistence_two_layers_of_a_real_width():
     rng = np.random.default_rng(0)
     first, second = rng.standard_normal((256, 64)), rng.standard_t(3, (64, 256))
     expected = homology.neural_persistence(max_min_product(first, second))
     assert homology.deep_graph_persistence(first, second) == pytest.approx(expected, rel=1e-12)
 
 
-def test_what_has_none():
+def test_weight_variance_what_has_none():
     zeros, ones = np.zeros((3, 4)), np.ones((3, 4))
     weight = np.arange(12.0).reshape(3, 4)
     with pytest.warns(RuntimeWarning, match="all-zero"):
@@ -99,7 +99,7 @@ def test_what_has_none():
             function(np.full((2, 2), np.inf))
 
 
-def test_a_nan_far_into_a_large_matrix_is_refused():
+def test_weight_variance_nan_far_into_a_large_matrix_is_refused():
     large = np.ones((1000, 1000))
     large[-1, -1] = np.nan
     with pytest.raises(ValueError, match="weight must be finite"):

@@ -27,7 +27,7 @@ def describe(named, **settings):
     return weights.compute_features(iter(named), weights.WeightSettings(**settings))
 
 
-def test_a_square_has_one_loop():
+def test_compute_features_a_square_has_one_loop():
     features, diagrams = describe([("square", SQUARE)])
     assert features["square"]["h1_count"] == 1
     assert features["square"]["h1_total"] == pytest.approx(np.sqrt(2) - 1, abs=1e-15)
@@ -37,7 +37,7 @@ def test_a_square_has_one_loop():
     assert features["square"]["h1_total_scaled"] == pytest.approx((np.sqrt(2) - 1) / mean_distance)
 
 
-def test_the_model_has_sums_means_and_roots():
+def test_compute_features_the_model_has_sums_means_and_roots():
     features, _ = describe(matrices())
     a, b, whole = features["a.weight"], features["b.weight"], features["all"]
     assert whole["h0_total"] == a["h0_total"] + b["h0_total"]
@@ -48,7 +48,7 @@ def test_the_model_has_sums_means_and_roots():
     assert whole["frobenius_norm"] == pytest.approx(np.linalg.norm(everything))
 
 
-def test_the_second_neural_persistence_shares_one_scale():
+def test_compute_features_neural_persistence_p2_shares_a_scale():
     features, _ = describe(matrices())
     largest = max(np.abs(matrix).max() for _, matrix in matrices())
     for layer, matrix in matrices():
@@ -57,7 +57,7 @@ def test_the_second_neural_persistence_shares_one_scale():
         )
 
 
-def test_its_scale_is_that_of_the_model_where_some_layers_are_left_out():
+def test_compute_features_scale_is_that_of_the_whole_model():
     whole, _ = describe(matrices())
     for left_out, layer in (("a.*", "b.weight"), ("b.*", "a.weight")):  # b has the largest entry of the two
         some, _ = describe(matrices(), exclude=(left_out,))
@@ -67,7 +67,7 @@ def test_its_scale_is_that_of_the_model_where_some_layers_are_left_out():
     assert some["a.weight"] == whole["a.weight"]
 
 
-def test_without_a_finite_scale_it_is_nan_and_a_warning_says_so():
+def test_compute_features_without_a_finite_scale_warns():
     (layer, matrix), other = matrices()
     matrix[0, 0] = np.inf
     with pytest.warns(RuntimeWarning, match="not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"):
@@ -75,7 +75,7 @@ def test_without_a_finite_scale_it_is_nan_and_a_warning_says_so():
     assert [name for name, value in features["b.weight"].items() if np.isnan(value)] == ["neural_persistence_p2"]
 
 
-def test_growth_alone_changes_totals_but_not_what_is_scale_free():
+def test_compute_features_growth_changes_only_totals():
     small, _ = describe(matrices())
     large, _ = describe([(layer, 7 * matrix) for layer, matrix in matrices()])
     for layer in ("a.weight", "b.weight"):
@@ -84,7 +84,7 @@ def test_growth_alone_changes_totals_but_not_what_is_scale_free():
             assert large[layer][name] == pytest.approx(small[layer][name]), name
 
 
-def test_the_same_rows_of_a_layer_in_every_checkpoint_and_model():
+def test_compute_features_same_rows_in_every_checkpoint():
     matrix = np.random.default_rng(1).standard_normal((50, 3))
 
     def total(matrix, layer="layer", **settings):
@@ -95,7 +95,7 @@ def test_the_same_rows_of_a_layer_in_every_checkpoint_and_model():
     assert total(matrix, "another") != total(matrix) != total(matrix, seed=43)
 
 
-def test_layers_are_chosen_by_globs():
+def test_compute_features_layers_are_chosen_by_globs():
     features, diagrams = describe(matrices(), exclude=("a.*",))
     assert set(features) == {"b.weight", "all"}
     assert set(diagrams) == {"b.weight"}
@@ -104,7 +104,7 @@ def test_layers_are_chosen_by_globs():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])  # the square of the last one overflows
-def test_a_broken_matrix_gives_nan_and_a_warning_and_the_others_stay(bad):
+def test_compute_features_of_a_broken_matrix_are_nan(bad):
     (layer, matrix), other = matrices()
     matrix = matrix.copy()
     matrix[3, 2] = bad
@@ -118,7 +118,7 @@ def test_a_broken_matrix_gives_nan_and_a_warning_and_the_others_stay(bad):
     assert np.isnan(features["all"]["h0_total"])
 
 
-def test_random_matrices_look_like_their_nulls_and_a_circle_does_not():
+def test_compute_features_nulls_of_random_matrices_and_a_circle():
     rng = np.random.default_rng(2)
     angle = np.linspace(0, 2 * np.pi, 40, endpoint=False)
     circle = np.column_stack([np.cos(angle), np.sin(angle)])
@@ -127,7 +127,7 @@ def test_random_matrices_look_like_their_nulls_and_a_circle_does_not():
     assert features["circle"]["h1_max_z_permuted"] > 5
 
 
-def test_h0_of_a_surrogate_lies_among_surrogates_and_h0_of_clusters_does_not():
+def test_h0_of_surrogates_tells_clusters_from_a_surrogate():
     weight = np.random.default_rng(6).standard_normal((40, 6)) * np.linspace(1, 3, 6)
     clusters = np.repeat(np.random.default_rng(7).standard_normal((4, 6)), 10, axis=0)
     clusters += 0.01 * np.random.default_rng(8).standard_normal(clusters.shape)
@@ -145,27 +145,27 @@ def test_h0_of_a_surrogate_lies_among_surrogates_and_h0_of_clusters_does_not():
     assert "h0_surrogate_z" not in describe([("a", weight)])[0]["a"]
 
 
-def test_a_square_orthogonal_matrix_has_no_score_among_its_surrogates():
+def test_compute_features_orthogonal_matrix_has_no_score():
     with pytest.warns(RuntimeWarning, match="no z-score"):
         features, _ = describe([("a", np.linalg.qr(matrices()[0][1][:5])[0])], surrogate_draws=5)
     assert np.isnan(features["a"]["h0_surrogate_z"])
 
 
-def test_half_precision_is_computed_in_double():
+def test_compute_features_half_precision_is_computed_in_double():
     matrix = np.random.default_rng(3).standard_normal((20, 8)).astype(np.float16)
     half, _ = describe([("layer", matrix)])
     double, _ = describe([("layer", matrix.astype(np.float64))])
     assert half["layer"] == pytest.approx(double["layer"], rel=1e-12)
 
 
-def test_the_job_does_not_import_what_it_does_not_need():
+def test_compute_features_job_does_not_import_what_does_not_need():
     code = "import sys, toposcale.features.weights, toposcale.io.tables; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert not {"torch", "pandas", "matplotlib", "sklearn", "transformers"} & set(done.stdout.split())
 
 
-def test_whole_layers_have_exact_h0_features_of_all_rows():
+def test_compute_features_of_whole_layers_have_exact_h0():
     matrix = np.random.default_rng(0).standard_normal((60, 5))
     features, _ = describe([("a", matrix)], max_points=20, whole_layers=True)
     bars = homology.rips_diagrams(matrix, maxdim=0)[0]
@@ -176,7 +176,7 @@ def test_whole_layers_have_exact_h0_features_of_all_rows():
     assert "h0_total_whole" not in describe([("a", matrix)])[0]["a"]
 
 
-def test_whole_layers_of_weights_that_are_not_finite_are_nan():
+def test_compute_features_whole_layers_of_weights_not_finite_nan():
     with pytest.warns(RuntimeWarning, match="a holds NaN"):
         features, _ = describe([("a", np.full((3000, 4), np.nan))], whole_layers=True)
     assert np.isnan(features["a"]["h0_total_whole"])
@@ -190,7 +190,7 @@ def block(seed=0, n_in=6, n_hidden=24, names=("dense_h_to_4h", "dense_4h_to_h"))
 
 @pytest.mark.parametrize("names", [("dense_h_to_4h", "dense_4h_to_h"), ("up_proj", "down_proj"), ("c_fc", "c_proj")])
 @pytest.mark.parametrize("order", [1, -1])
-def test_two_matrices_of_a_block_are_described_together(names, order):
+def test_compute_features_of_both_matrices_of_a_block(names, order):
     pair = block(names=names)
     features, _ = describe([*pair, ("attention.dense.weight", SQUARE)][::order])
     expected = homology.deep_graph_persistence(pair[0][1], pair[1][1])
@@ -199,7 +199,7 @@ def test_two_matrices_of_a_block_are_described_together(names, order):
     assert "deep_graph_persistence" not in features[pair[0][0]]
 
 
-def test_matrices_that_do_not_follow_one_another_are_no_pair():
+def test_compute_features_pairs_only_consecutive_matrices():
     (expansion, wide), (projection, narrow) = block()
     features, _ = describe([(expansion, wide), (projection, narrow[:, 1:])])
     assert "deep_graph_persistence" not in features["all"]
@@ -208,7 +208,7 @@ def test_matrices_that_do_not_follow_one_another_are_no_pair():
     assert "deep_graph_persistence" not in features["all"]
 
 
-def test_a_pair_with_a_nan_is_nan():
+def test_compute_features_a_pair_with_a_nan_is_nan():
     (expansion, wide), (projection, narrow) = block()
     wide[0, 0] = np.nan
     with pytest.warns(RuntimeWarning, match="NaN"):
@@ -216,14 +216,14 @@ def test_a_pair_with_a_nan_is_nan():
     assert np.isnan(features[projection]["deep_graph_persistence"])
 
 
-def test_what_explains_neural_persistence_stands_beside_it():
+def test_compute_features_has_baselines_of_neural_persistence():
     features, _ = describe(matrices())
     for layer, weight in matrices():
         assert features[layer]["weight_variance"] == homology.weight_variance(weight)
         assert features[layer]["spatial_concentration"] == homology.spatial_concentration(weight)
 
 
-def test_the_plain_measures_of_spread_are_of_whole_layers():
+def test_compute_features_spread_is_of_whole_layers():
     features, _ = describe(matrices(), max_points=3)
     for layer, weight in matrices():
         values = np.linalg.svd(weight, compute_uv=False)
@@ -242,7 +242,7 @@ GROUP_OF = {"neural_persistence": "topology", "frobenius_norm": "norms", "stable
 
 
 @pytest.mark.parametrize("chosen", [("topology",), ("norms",), ("spectra",), ("norms", "spectra")])
-def test_only_the_chosen_groups_are_computed(chosen, monkeypatch):
+def test_compute_features_only_the_chosen_groups_are_computed(chosen, monkeypatch):
     everything, _ = describe([*matrices(), *block()])
     if "spectra" not in chosen:
         monkeypatch.setattr(spectra, "weight_eigenvalues", None)  # nobody pays for what is not wanted
@@ -255,7 +255,7 @@ def test_only_the_chosen_groups_are_computed(chosen, monkeypatch):
     assert all(bool(of_layer) == ("topology" in chosen) for of_layer in diagrams.values())
 
 
-def test_features_of_a_large_matrix_stay_within_their_stated_errors(monkeypatch):
+def test_compute_features_of_a_large_matrix_within_its_errors(monkeypatch):
     weight = np.random.default_rng(0).normal(size=(900, 300)).astype(np.float32)
     names = ["nuclear_norm", "nearest_neighbour_mean"]
 
@@ -273,7 +273,7 @@ def test_features_of_a_large_matrix_stay_within_their_stated_errors(monkeypatch)
 
 
 @pytest.mark.parametrize("shape", [(1, 20), (20, 1), (1, 1)])
-def test_one_row_or_column_has_no_nan_and_leaves_the_model_what_the_others_have(shape):
+def test_compute_features_of_one_row_or_column_have_no_nan(shape):
     """One output unit, as of a value head, used to turn 14 features of the whole model to NaN."""
     large = ("a.weight", np.random.default_rng(3).standard_normal((20, 18)))
     head = ("head.weight", np.random.default_rng(4).standard_normal(shape))
@@ -293,14 +293,14 @@ def test_one_row_or_column_has_no_nan_and_leaves_the_model_what_the_others_have(
     assert np.isnan(broken["all"]["frobenius_norm"])
 
 
-def test_an_exponent_that_every_matrix_is_too_small_for_is_said_and_none_of_the_features():
+def test_undefined_sentences_of_an_exponent_of_no_matrix():
     features, _ = describe([("w", SQUARE), ("v", SQUARE.T + 1)], features=("spectra",))
     assert "powerlaw_alpha" not in features["all"]
     assert "stable_rank" in features["all"]
     assert weights.undefined_sentences(features) == ["no ESD exponent α (too small): w, v"]
 
 
-def test_a_matrix_that_is_not_finite_has_the_names_of_one_that_is():
+def test_compute_features_matrix_not_finite_has_names_of_one_is():
     weight = np.random.default_rng(5).standard_normal((30, 20))
     with pytest.warns(RuntimeWarning, match="holds NaN"):
         broken, _ = describe([("w", np.where(weight > 2, np.nan, weight))])
