@@ -200,7 +200,7 @@ def screen(workspace):
 
 def test_every_kind_has_its_checkpoints_and_its_loss(screen):
     assert {name: (lines["Checkpoints"], lines["Loss"].partition(";")[0]) for name, lines in screen.items()} == {
-        "mlp": ("12, steps 1 to 12", "validation loss 0.2667 at step 12"),
+        "mlp": ("12, steps 100 to 1,200", "validation loss 0.2667 at step 1,200"),
         "gpt": ("4, steps 10 to 40", "training loss 2 at step 40"),
         "rnn": ("4, steps 10 to 40", "none is known"),
         "adapter": ("4, steps 10 to 40 of 40", "training loss 3.1 at step 40"),
