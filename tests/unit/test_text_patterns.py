@@ -110,6 +110,7 @@ def test_samples_are_never_offered_as_steps(tmp_path):
         ("{step} 7.3 s run, {loss} loss, 0.0003 LR, 1454.5 GB used, 3945.8 GFLOPS", False),
         ("{step} 520.1 ms step, {loss} loss, 12345 tok/s", False),
         ("step {step} | {loss} train loss | {other} val loss | 0.0003 lr", True),
+        ("step {step} - {loss} loss - 1234 tok/s", False),
     ],
 )
 def test_value_before_its_name_belongs_to_that_name(text, validation, tmp_path):
@@ -172,6 +173,28 @@ def test_last_line_without_newline_is_kept_if_it_is_whole(last, is_read, tmp_pat
     assert bool(values & {3.41, 3.31}) is is_read
     assert any("is half-written: it was dropped" in note for note in curve.notes) is not is_read
     assert 3.0 not in values
+
+
+@pytest.mark.parametrize("text", ["step {step} | {memory} | loss {loss}", "step {step} | {duration} | loss {loss}"])
+def test_bytes_and_times_that_grow_make_no_other_form(text, tmp_path):
+    path = tmp_path / "main.log"
+    lines = [
+        text.format(
+            step=step,
+            loss=loss,
+            memory=f"{step / 2:.1f} MB" if step < 2000 else f"{step / 2000:.2f} GB",
+            duration=f"{step / 100}s" if step < 2000 else f"{step // 2000}m {step % 60}s",
+        )
+        for step, loss in ROWS
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    assert points(loss_curves.read(path)) == ROWS
+
+
+def test_means_since_an_epoch_began_are_never_offered(tmp_path):
+    with pytest.raises(UserError, match="means since the epoch began") as refusal:
+        loss_curves.read(log_of(tmp_path, "{step}/6000 [====>....] - ETA: 10s - loss: {loss}"))
+    assert "a pattern reads" not in str(refusal.value)
 
 
 def test_suggested_pattern_takes_each_number_whole(tmp_path):

@@ -31,7 +31,8 @@ from toposcale.forecasting.logs.trainer_states import SUMMARY
 
 THOUSANDS = "(?:,|_|'|\u2019|\u00a0|\u202f)"  # what separates them
 _CORE = rf"[-+]?(?:(?:\d{{1,3}}(?:{THOUSANDS}\d{{3}})++(?![\d,_])|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
-_UNIT = "(?:[kKMBGT](?![a-zA-Z0-9]))?"  # its thousands, millions and so on, which differ within a log
+# Its thousands, millions or bytes, which differ within a log.
+_UNIT = "(?:[kKMBGT](?![a-zA-Z0-9])| ?[kKMGT]i?B(?![a-zA-Z0-9])| [MB](?= *+(?:[|,;)]|$)))?"
 NUMBER = re.compile(
     r"(?=[-+.\dni])(?:(?<![a-z_\d.])|(?<=step)|(?<=step_)|(?<=iter)|(?<=iteration)|(?<=epoch)|(?<=rank)|(?<=default))"
     rf"((?:{_CORE}|(?<!of )(?:nan|inf|n/a|none)(?![a-z_]))){_UNIT}",
@@ -44,7 +45,7 @@ _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
 _NAME_END = " :=([{<\"'\t.#~@\u2026-"
 _SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]|\. ")
-_NAME_BEHIND = re.compile(r" ?([a-z][a-z/_ -]*?) ?(?:[,;|].*)?", re.DOTALL)
+_NAME_BEHIND = re.compile(r" ?([a-z][a-z/_ -]*?) ?(?:(?:[,;|(]| -+ ).*)?", re.DOTALL)
 _JUNK, _NEVER, RANKS, _NO_COUNTER, _UNITS = word_sets(
     "info debug warning root log logger main trainer",
     "best lowest min minimum previous prev last old scale scaler scaling scaled",
@@ -59,7 +60,7 @@ _PYTORCH_QUICKSTART = r"loss: \0 \[ ?\0/\0\]"
 UNREAD = "not understood"
 SEVERAL = "several losses"
 _IN_BITS = "in bits; a loss must be in nats per token: bits per token x 0.6931"
-_SUMMARIES = {
+SUMMARIES = {
     re.compile(f".*{SUMMARY}"): "a summary of the training",
     re.compile(f"{MARK}/{MARK} (?=.*- loss: {MARK})(?=.*(?:- ETA: |s/step))"): (
         "means since the epoch began, as Keras prints them; log each batch with CSVLogger"
@@ -160,7 +161,7 @@ def form_of(key: str, whole: Sequence[int] = (), *, is_prefixed: bool = False) -
     """
     hits = fits(key)
     form = Form(key, programs=frozenset(hit.program for hit in hits if not hit.is_heading))
-    if reason := next((reason for pattern, reason in _SUMMARIES.items() if pattern.match(key)), ""):
+    if reason := next((reason for pattern, reason in SUMMARIES.items() if pattern.match(key)), ""):
         form.kind, form.reason = Kind.LEFT_OUT, reason
         return form
     literals, name = key.lower().split(MARK), ""
@@ -189,7 +190,7 @@ def form_of(key: str, whole: Sequence[int] = (), *, is_prefixed: bool = False) -
     words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(literals[: min(losses) + 1])))
     marks = [word for word in words if word in VALIDATION | TEST]
     is_test = bool(marks) and marks[-1] in TEST  # the nearest to the loss
-    form.opening = " ".join(words)
+    form.opening = " ".join(word for word in words if word not in _UNITS)  # times grow from seconds to hours
     form.marks = frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if form.is_evaluation else set())
     form.table = _table(form, is_prefixed=is_prefixed)
     return form
@@ -213,7 +214,7 @@ def _names_behind(literals: Sequence[str]) -> dict[int, str]:
     matches = {at: match for at, text in enumerate(literals[1:]) if (match := _NAME_BEHIND.fullmatch(text))}
     names = {at: plain_name(match[1]) for at, match in matches.items()}
     is_behind = any(
-        loss_name(name) and (at == len(literals) - 2 or literals[at + 1].rstrip().endswith((",", ";", "|")))
+        loss_name(name) and (at == len(literals) - 2 or literals[at + 1].rstrip().endswith((",", ";", "|", " -")))
         for at, name in names.items()
     )
     return names if is_behind else {}
@@ -240,7 +241,12 @@ def _read_number(form: Form, literals: Sequence[str], at: int, given: str, behin
     is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
     is_time = after == ":" and at + 2 < len(literals)
     column = most = ""
-    if is_ratio and not name and not before.endswith("/") and not literals[at + 2].startswith("/"):
+    if (
+        is_ratio
+        and (not name or name in TRAINING)
+        and not before.endswith("/")
+        and not literals[at + 2].startswith("/")
+    ):
         counts_samples = re.search(r"\[ ?\0/\0 \(\0%\)", MARK.join(["", before, *literals[at + 1 : at + 4]]))
         counts_samples = counts_samples or re.fullmatch(_PYTORCH_QUICKSTART, form.key.lower())
         column, most = ("", "") if counts_samples else ("batch", "batches")
@@ -357,7 +363,7 @@ def _table(form: Form, *, is_prefixed: bool) -> re.Pattern[bytes] | None:
     It need not take every line of the form: the others are read one by one.
     """
     parts = [r"[ \t]++".join(map(re.escape, literal.split(" "))) for literal in form.key.split(MARK)]
-    number, anything = r"([-+]?\d++(?:\.\d++)?(?:[eE][-+]?\d++)?)", r"[-+]?[\d.]++(?:[eE][-+]?\d++)?+[kKMBGT]?+"
+    number, anything = r"([-+]?\d++(?:\.\d++)?(?:[eE][-+]?\d++)?)", rf"[-+]?[\d.]++(?:[eE][-+]?\d++)?+{_UNIT}"
     numbers = [number if at in form.names else anything for at in range(len(parts) - 1)]
     numbers = [rf"(?=[-+]?\d*+\.){number}" if at in form.decimals else number for at, number in enumerate(numbers)]
     numbers = [rf"(?!\d*+,){number}" if at in form.losses else number for at, number in enumerate(numbers)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.grammars import MARK, fact_of, plain_content, without_prefix
-from toposcale.forecasting.logs.line_forms import NUMBER, form_of
+from toposcale.forecasting.logs.line_forms import NUMBER, SUMMARIES, form_of
 from toposcale.forecasting.logs.names import (
     COUNTERS,
     END,
@@ -129,7 +129,8 @@ def suggested(content: bytes) -> str:
             re.search(axis, alike[0], re.I) for axis, remedy in OTHER_AXES.items() if remedy.startswith("they count")
         ):
             continue
-        if pattern := _pattern_of(alike, form_of(key).names):
+        form = form_of(key)
+        if form.reason not in SUMMARIES.values() and (pattern := _pattern_of(alike, form.names)):
             return pattern
     return ""
 

@@ -119,7 +119,7 @@ class Lines:
         are_abbreviated = [name for at, name in form.names.items() if tokens[at][0] != tokens[at][1]]
         if form.kind is Kind.LEFT_OUT or any("," in tokens[at][1] for at in form.losses):
             self._leave_out(form.reason if form.kind is Kind.LEFT_OUT else UNREAD, row)
-        elif any(name in COUNTERS or loss_name(name) for name in are_abbreviated):
+        elif any(name in COUNTERS or name == "batch" or loss_name(name) for name in are_abbreviated):
             self._leave_out(ABBREVIATED, row)
         else:
             texts = [tokens[at][1] if name not in are_abbreviated else "none" for at, name in form.names.items()]
