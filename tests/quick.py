@@ -20,7 +20,7 @@ SLOW = {
     **{"examples": 6, "checks": 6, "doctests": 5, "import_order": 5, "beyond_the_variance": 5, "advice": 5},
     **{"decision_tables": 5, "configuration": 5, "corpus": 5, "forecasts": 5, "training": 4, "lightning": 4},
     **{"chinchilla": 4, "analysis": 4, "check_gpu": 4, "curvature": 4},
-    **{"configuration_files": 3, "pages": 3},
+    **{"configuration_files": 3, "pages": 3, "slim_install": 20},
 }
 
 

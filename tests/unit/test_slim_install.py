@@ -58,6 +58,8 @@ COMMANDS = [
     (["advise", "missing.csv", "--plot", "a.png"], "a picture needs matplotlib: pip install 'toposcale[plot]'"),
     (["curves", "losses.csv", "losses.csv", *NAMED], ""),
     (["check", "losses.csv"], ""),
+    (["test-metric", "metric.csv", "--metric", "mine"], ""),
+    (["benchmark", "--plot", "a.png"], "a picture needs matplotlib: pip install 'toposcale[plot]'"),
     (["watch", "run"], "watch needs matplotlib: pip install 'toposcale[watch]'"),
 ]
 
@@ -83,6 +85,8 @@ def folder(tmp_path_factory):
         (folder / f"run/checkpoint-{step}").mkdir(parents=True)
         save_file(weights, folder / f"run/checkpoint-{step}/model.safetensors")
     torch.save({"a.weight": torch.ones(4, 3)}, folder / "old.pt")
+    losses = (f"{step},{2 + step**-0.5},{step % 7}\n" for step in range(10, 3000, 10))
+    (folder / "metric.csv").write_text("step,loss,mine\n" + "".join(losses))
     (folder / "losses.csv").write_bytes((ROOT / "examples/losses.csv").read_bytes())
     return folder
 
@@ -98,6 +102,10 @@ def test_a_command_of_a_slim_install_works_or_names_an_extra(folder, arguments, 
         if error
         else not done.returncode
     )
+
+
+def test_every_command_is_tried_in_a_slim_install():
+    assert {arguments[0] for arguments, _ in COMMANDS} == __main__._COMMANDS.keys()
 
 
 def test_help_of_every_command_works_in_a_slim_install(folder):
