@@ -10,7 +10,7 @@ from paths import ROOT
 from toposcale.__main__ import main
 from toposcale.forecasting import Provenance, RunFacts
 from toposcale.forecasting.decision.run_options import OPTIONS
-from toposcale.forecasting.laws.priors import OPTIMIZER_SPREADS
+from toposcale.forecasting.laws.priors import OPTIMIZER_OFFSETS
 from toposcale.forecasting.runs.facts import FACTS, OPTIMIZERS, option
 from toposcale.io.errors import UserError
 
@@ -101,8 +101,8 @@ def test_optimizers_are_known_in_any_case(text):
     assert advice.run.facts.optimizer in OPTIMIZERS
 
 
-def test_optimizers_with_a_spread_of_their_own_are_in_the_list():
-    assert OPTIMIZER_SPREADS.keys() - {""} <= set(OPTIMIZERS)
+def test_optimizers_with_an_offset_are_in_the_list():
+    assert OPTIMIZER_OFFSETS.keys() - {""} <= set(OPTIMIZERS)
 
 
 def test_optimizers_are_those_of_the_page():

@@ -10,7 +10,7 @@ from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
 from toposcale.forecasting.decision.reasons import forecast_reasons
 from toposcale.forecasting.laws.family_law import FamilyLaw, l0_below_loss
-from toposcale.forecasting.laws.joint import Joint, largest_run
+from toposcale.forecasting.laws.joint import Joint, largest_run, refuse_run
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.priors import PUBLISHED, SECOND_WEIGHT, SURFACE_SD, Gaussian
 from toposcale.forecasting.laws.published_law import PublishedLaw, published_loss
@@ -307,3 +307,26 @@ def test_log_b_of_a_normed_optimizer_is_larger_and_wider():
     of = {name: PUBLISHED.log_b_of(1e-3, 5e5, 1e8, name) for name in ("adamw", "muon", "normed", "lion")}
     assert of["normed"].mean > of["muon"].mean == of["adamw"].mean
     assert of["adamw"].sd < of["muon"].sd < of["normed"].sd < of["lion"].sd
+
+
+def test_joint_expects_more_of_a_decay_where_weights_are_averaged():
+    now = run("now", 100_000_000, until=0.5)
+    ends = [Joint(check=False).fit(each).forecast(each) for each in (now, changed(now, weight_average="ema"))]
+    stated = changed(now, weight_average="none")
+    assert ends[1].value < ends[0].value
+    assert ends[1].deviation > ends[0].deviation
+    assert Joint(check=False).fit(stated).forecast(stated) == ends[0]
+
+
+@pytest.mark.parametrize(("epochs", "is_refused"), [(7.5, False), (12.0, True)])
+def test_joint_refuses_a_decay_to_come_above_eight_epochs(epochs, is_refused):
+    whole = run("whole", 100_000_000)
+    unique = whole.cost.tokens(whole.final_step) / epochs
+    now = changed(run("whole", 100_000_000, until=0.5), unique_tokens=unique)
+    if is_refused:
+        with pytest.raises(NoForecast, match="reads its text 12 times"):
+            refuse_run(now)
+    else:
+        refuse_run(now)
+    constant = changed(run("flat", 100_000_000, np.full(FINAL + 1, 1e-3), until=0.5), unique_tokens=unique)
+    refuse_run(constant)

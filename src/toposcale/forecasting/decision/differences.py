@@ -302,6 +302,7 @@ def have_one_recipe(first: TrainingRun, second: TrainingRun) -> bool:
     """Return whether two runs are known to have one optimizer, batch and shape of the learning-rate schedule."""
     return (
         first.facts.optimizer.lower() == second.facts.optimizer.lower() != ""
+        and first.facts.weight_average == second.facts.weight_average
         and bool(np.isclose(first.tokens_per_step, second.tokens_per_step, rtol=BATCH_TOLERANCE))
         and first.schedule.has_shape_of(second.schedule)
     )

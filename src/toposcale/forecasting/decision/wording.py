@@ -240,7 +240,8 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"
     if not run.facts.optimizer:
         yield "the optimizer may not be AdamW: give optimizer (--optimizer) for a narrower interval"
-    yield "the batch size and the data mixture do not change, and the evaluated weights are not an average (EMA)"
+    unless_stated = "" if run.facts.weight_average else ", and the evaluated weights are not an average (EMA)"
+    yield f"the batch size and the data mixture do not change{unless_stated}"
     if run.schedule.warmup_assumed:
         yield (
             "there was no warm-up: none was stated and no rates are logged; "

@@ -102,6 +102,7 @@ class FamilyLaw:
         self._unique_tokens = {"": first.facts.unique_tokens} | {run.model: run.facts.unique_tokens for run in runs}
         self._sizes = sorted({run.n_parameters for run in runs} - {self._size})
         self._tokens_per_step, self._optimizer = first.tokens_per_step, first.facts.optimizer
+        self._is_averaged = first.facts.weight_average not in ("", "none")
         self._log_b = self._log_b_of(first.target(), first.schedule.peak_rate)
         n_bins = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
         binned = [bin_medians(*run.loss_curve, n, run.schedule.rates) for run, n in zip(runs, n_bins, strict=True)]
@@ -184,7 +185,9 @@ class FamilyLaw:
 
     def _log_b_of(self, run: Target, peak: float) -> Gaussian:
         """Return the prior of log B of a run."""
-        return self.prior.log_b_of(peak, run.tokens_per_step, run.n_parameters, self._optimizer)
+        return self.prior.log_b_of(
+            peak, run.tokens_per_step, run.n_parameters, self._optimizer, is_averaged=self._is_averaged
+        )
 
     def _points_of_curves(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
         """Return the points of all curves as arguments of the discrepancy; runs: an integer for each curve."""

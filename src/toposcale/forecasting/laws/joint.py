@@ -213,6 +213,7 @@ def _longest_first(run: TrainingRun) -> tuple[bool, float, str]:
 def refuse_run(run: TrainingRun) -> None:
     """Raise NoForecast where a sound curve has too few losses, comes too early, or is not that of a pretraining."""
     checks.refuse_objective(run)
+    checks.refuse_repetition(run)
     if not (len(run.losses) or len(run.checkpoint_losses)):
         raise NoForecast("it has no losses yet")
     if len(run.loss_curve.steps) < MINIMUM_POINTS:

@@ -17,9 +17,12 @@ from toposcale.io.errors import UserError, did_you_mean
 Optimizer = Literal[
     "adamw", "adam", "sgd", "lion", "adafactor", "muon", "normed", "soap", "shampoo", "schedule-free", "other"
 ]
-"""Name of an optimizer; "normed" stands for those whose updates are normalized, "other" for any that is not listed."""
+"""Name of an optimizer; "normed" stands for those that hold the norm of weights or updates, "other" for any other one."""
 
 OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
+
+WEIGHT_AVERAGES = ("none", "ema", "tail", "lawa")
+"""Averages of weights that are evaluated at the end of a run: exponential, of the last steps, of the latest checkpoints."""
 
 LEAST_TOKENS = 64
 """Least tokens of a step: a sequence."""
@@ -157,6 +160,13 @@ class StatedFacts(TypedDict, total=False):
             partial(one_of, names=OPTIMIZERS),
         ),
     ]
+    weight_average: Annotated[
+        str | None,
+        Fact(
+            f"{', '.join(WEIGHT_AVERAGES[:-1])} or {WEIGHT_AVERAGES[-1]}: the average of weights that is evaluated",
+            partial(one_of, names=WEIGHT_AVERAGES),
+        ),
+    ]
     objective: Annotated[
         str | None,
         Fact(
@@ -246,6 +256,8 @@ class RunFacts:
         Steps of warm-up, where its schedule does not state them.
     optimizer : str
         Name of the optimizer, such as "adamw".
+    weight_average : str
+        Average of the weights that is evaluated at the end, such as "ema"; "none" if it is stated that there is none.
     objective : str
         Objective of the training, such as "next-token" or "masked".
     unique_tokens : float
@@ -272,6 +284,7 @@ class RunFacts:
     final_step: int | None = None
     warmup_steps: int | None = None
     optimizer: str = ""
+    weight_average: str = ""
     objective: str = ""
     unique_tokens: float = np.nan
     epochs: float = np.nan

@@ -85,6 +85,7 @@ class RunInput:
             final_step=self._schedule.final_step,
             warmup_steps=self._schedule.warmup_steps,
             optimizer=values["optimizer"] or "",
+            weight_average=values["weight_average"] or "",
             objective=values["objective"] or "",
             unique_tokens=values["unique_tokens"] or np.nan,
             epochs=values["epochs"] or np.nan,
