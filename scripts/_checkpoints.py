@@ -1,7 +1,8 @@
-"""Measure the checkpoints of a job, one by one, and note those that could not be measured."""
+"""Note a checkpoint that could not be measured, and go on with the next one."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +11,26 @@ from toposcale.checkpoints.locations import LeftOutError, noted, readable
 from toposcale.io.errors import UserError, is_shared, reason_of
 
 
-def measure_checkpoints(
-    snakemake: Any, concerns: str, warning_rows: list[dict[str, Any]], measure: Callable[..., Any], *arguments: Any
-) -> Iterator[tuple[int, Any]]:
-    """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.
+@contextmanager
+def noted_if_missing(
+    snakemake: Any, concerns: str, step: int, checkpoint: str, warning_rows: list[dict[str, Any]]
+) -> Iterator[None]:
+    """Add a row for the warnings table to `warning_rows` where the block cannot measure a checkpoint, and go on after it.
 
-    A checkpoint that cannot be measured adds a row for the warnings table to `warning_rows`. An error is raised if all
-    checkpoints share it (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
+    An error is raised if all checkpoints share it (`errors.is_shared`), or if the checkpoint was trained here and so can be
+    trained again.
     """
     model = snakemake.wildcards.model
-    for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
-        try:
-            measurements = measure(checkpoint, *arguments)
-        except LeftOutError as error:
-            warning_rows.append(repeated(model, step, error.original, checkpoint))
-        except BaseException as error:
-            if is_shared(error) or not snakemake.params.allow_missing:
-                raise
-            reason = readable(reason_of(error), noted(checkpoint))
-            logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
-            warning_rows += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
-        else:
-            yield step, measurements
+    try:
+        yield
+    except LeftOutError as error:
+        warning_rows.append(repeated(model, step, error.original, checkpoint))
+    except BaseException as error:
+        if is_shared(error) or not snakemake.params.allow_missing:
+            raise
+        reason = readable(reason_of(error), noted(checkpoint))
+        logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
+        warning_rows += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
 
 
 def _remedy(model: str, checkpoint: str) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 import _job
-from _checkpoints import measure_checkpoints
+from _checkpoints import noted_if_missing
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.features import embeddings
@@ -71,15 +71,14 @@ def main(snakemake):
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, warning_rows = {"features": [], "diagrams": [], "metrics": []}, []
     clouds = dict.fromkeys(snakemake.params.steps, NO_TEXTS)
-    arguments = settings, tokenizer, text, snakemake.threads
-    for step, (cloud, features, diagrams, perplexity) in measure_checkpoints(
-        snakemake, "embeddings", warning_rows, measure, *arguments
-    ):
-        identifiers = {"model": model, "step": step}
-        clouds[step] = cloud
-        metrics = [{**identifiers, "metric": "perplexity", "value": perplexity}]
-        rows["features"].append(tables.feature_rows(features, source="embeddings", **identifiers))
-        rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **identifiers))
-        rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
+    for step, file in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
+        with noted_if_missing(snakemake, "embeddings", step, file, warning_rows):
+            cloud, features, diagrams, perplexity = measure(file, settings, tokenizer, text, snakemake.threads)
+            identifiers = {"model": model, "step": step}
+            clouds[step] = cloud
+            metrics = [{**identifiers, "metric": "perplexity", "value": perplexity}]
+            rows["features"].append(tables.feature_rows(features, source="embeddings", **identifiers))
+            rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **identifiers))
+            rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
     save_clouds(snakemake.output.clouds, clouds, _job.provenance(snakemake))
     _job.write(snakemake, rows, warning_rows)

@@ -2,15 +2,14 @@
 
 import _job
 import _landscape
-from _checkpoints import measure_checkpoints
+from _checkpoints import noted_if_missing
 from toposcale.features import landscape
 from toposcale.io import schemas, tables
 from toposcale.training import corpus
 
 
-def measure(checkpoint, tokenizer_folder, text, snakemake):
+def measure(checkpoint, tokenizer_folder, text, settings):
     """Return the description of the landscape around one checkpoint."""
-    settings = snakemake.params.settings
     loaded, tokenizer = _landscape.load(checkpoint, settings, tokenizer_folder)
     losses = _landscape.probe_losses(loaded, tokenizer, text, settings)
     fields = landscape.LandscapeFeatureSettings.__dataclass_fields__
@@ -52,11 +51,10 @@ def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, warning_rows = {name: [] for name, _ in snakemake.output.items()}, []
-    for step, description in measure_checkpoints(
-        snakemake, "landscape", warning_rows, measure, tokenizer, text, snakemake
-    ):
-        identifiers = {"model": snakemake.wildcards.model, "step": step}
-        for name, table in rows_of(description, **identifiers).items():
-            if name in rows:
-                rows[name].append(table)
+    for step, file in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
+        with noted_if_missing(snakemake, "landscape", step, file, warning_rows):
+            description = measure(file, tokenizer, text, snakemake.params.settings)
+            for name, table in rows_of(description, model=snakemake.wildcards.model, step=step).items():
+                if name in rows:
+                    rows[name].append(table)
     _job.write(snakemake, rows, warning_rows)

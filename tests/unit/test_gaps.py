@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import embeddings
-from _checkpoints import measure_checkpoints
+from _checkpoints import noted_if_missing
 from toposcale.checkpoints.locations import LeftOutError
 from toposcale.io.errors import SharedError, UserError, is_shared, reason_of
 
@@ -25,10 +25,15 @@ def job(tmp_path, *, allow_missing=True):
     )
 
 
-def measure(checkpoint, error):
-    if checkpoint.endswith("1.safetensors"):
-        raise error
-    return "measurements"
+def measured(job, warning_rows, error):
+    """The steps that are measured where the first one raises an error."""
+    steps = []
+    for step, file in zip(job.params.steps, job.input.checkpoints, strict=True):
+        with noted_if_missing(job, "weights", step, file, warning_rows):
+            if step == 1:
+                raise error
+            steps.append(step)
+    return steps
 
 
 OF_ONE = [
@@ -53,8 +58,7 @@ SHARED = [
 @pytest.mark.parametrize("error", OF_ONE, ids=lambda error: type(error).__name__)
 def test_any_exception_over_one_checkpoint_is_a_gap_with_its_reason(tmp_path, error):
     noted = []
-    results = dict(measure_checkpoints(job(tmp_path), "weights", noted, measure, error))
-    assert results == {2: "measurements"}
+    assert measured(job(tmp_path), noted, error) == [2]
     [row] = noted
     assert (row["model"], row["step"], row["warning"]) == ("m", 1, reason_of(error))
     assert str(error) in row["warning"]
@@ -63,7 +67,7 @@ def test_any_exception_over_one_checkpoint_is_a_gap_with_its_reason(tmp_path, er
 @pytest.mark.parametrize("error", SHARED, ids=lambda error: type(error).__name__)
 def test_what_every_checkpoint_shares_ends_the_run(tmp_path, error):
     with pytest.raises(type(error)):
-        list(measure_checkpoints(job(tmp_path), "weights", [], measure, error))
+        measured(job(tmp_path), [], error)
 
 
 def test_a_full_memory_of_torch_is_known_without_importing_it():
@@ -77,12 +81,12 @@ def test_a_full_memory_of_torch_is_known_without_importing_it():
 
 def test_a_checkpoint_that_was_made_here_is_no_gap(tmp_path):
     with pytest.raises(ValueError, match="odd"):
-        list(measure_checkpoints(job(tmp_path, allow_missing=False), "weights", [], measure, ValueError("odd")))
+        measured(job(tmp_path, allow_missing=False), [], ValueError("odd"))
 
 
 def test_a_checkpoint_that_is_left_out_is_noted_as_such(tmp_path):
     noted = []
-    list(measure_checkpoints(job(tmp_path), "weights", noted, measure, LeftOutError("equal", "main")))
+    measured(job(tmp_path), noted, LeftOutError("equal", "main"))
     assert noted[0]["warning"] == "serves the weights of main"
 
 

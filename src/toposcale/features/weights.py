@@ -112,11 +112,12 @@ def compute_features(
     scale = largest_elsewhere if np.isfinite(largest_elsewhere) else np.nan
     for layer, weight in matrices:
         names_read.append(layer)
-        scale = float(np.maximum(scale, largest_entry(weight)))  # NaN stays
+        largest = largest_entry(weight)
+        scale = float(np.maximum(scale, largest))  # NaN stays
         if not settings.wants(layer):
             continue
         refuse_name_of_the_model(layer)
-        features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, names)
+        features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, largest, layer, settings, names)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, pending)):
             projection, first, second = pair
             finite = np.isfinite(first).all() and np.isfinite(second).all()
@@ -200,14 +201,14 @@ def _feed_forward_pair(
 
 
 def _describe_matrix(
-    weight: np.ndarray, layer: str, settings: WeightSettings, names: Collection[str]
+    weight: np.ndarray, largest: float, layer: str, settings: WeightSettings, names: Collection[str]
 ) -> MatrixDescription:
     """Return features, diagrams and edge weights of the spanning tree; the last two are empty without topology."""
-    if np.isnan(largest_entry(weight)):
+    if np.isnan(largest):
         reason = f"{layer} holds NaN or infinity, or its squares overflow"
         warnings.warn(f"{reason}: its features are NaN", RuntimeWarning, stacklevel=3)
         features, diagrams = homology.nan_features(
-            lambda matrix: _describe_matrix(matrix, layer, settings, names)[:2], weight.shape
+            lambda matrix: _describe_matrix(matrix, largest_entry(matrix), layer, settings, names)[:2], weight.shape
         )
         return features, diagrams, np.full(1, np.nan)
     with warnings.catch_warnings():
