@@ -43,6 +43,7 @@ class ControlledRun:
     segment: Aligned
     test: ResidualTest | None
     reason: str
+    control: Control
 
     def reasons(self) -> np.ndarray:
         """Return why each pair (S, M) has no test; "" if it has one."""
@@ -65,7 +66,7 @@ def _controlled_runs(measured: Sequence[MeasuredSeries], models: pd.DataFrame, c
     for group in chain.from_iterable(of_model.aligned(control) for of_model in measured):
         segment, reason = group.testable(warmups) if control.is_tested else (group, "")
         test = segment_test(segment, segment.values, control) if control.is_tested and not reason else None
-        runs.append(ControlledRun(group, segment, test, reason))
+        runs.append(ControlledRun(group, segment, test, reason, control))
     return runs
 
 

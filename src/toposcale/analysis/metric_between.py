@@ -55,7 +55,7 @@ def values_of_runs(data: MetricTable, share: float) -> pd.DataFrame:
     columns, rows = [*data.given, *data.metrics], {}
     for run, of_run in data.rows.groupby("run"):
         values = of_run.set_index(STEP)[list(dict.fromkeys([data.target, *columns]))].ffill()
-        until = [values[values.index <= part * share * values.index[-1]] for part in (EARLIER, 1)]
+        until = [values[values.index <= part * share * values.index[-1] + 1e-6] for part in (EARLIER, 1)]
         if all(map(len, until)):
             losses = {"end": values[data.target].iloc[-1], "now": until[1][data.target].iloc[-1]}
             read = {f"at {name}": until[1][name].iloc[-1] for name in columns}
@@ -67,16 +67,16 @@ def _answers(
     data: MetricTable, question: Question, values: pd.DataFrame, labels: Sequence[str], share: float, seed: int
 ) -> pd.DataFrame:
     """Answer a question from a row of values per run, compared within its label."""
-    names = [name for name in data.metrics if not untestable(data, name)]
+    reasons = {name: untestable(data, name, by_run=False) for name in data.metrics}
     shared = {"question": question, "target": data.target, "given": given_words(data)}
     needed = ["end", "now", "earlier", *(f"at {name}" for name in data.given)]
     rows = []
     for name in data.metrics:
-        row: dict[str, Any] = {"metric": name, **shared, "n_runs": 0, "p": np.nan, "reason": untestable(data, name)}
-        if name in names and len(values):
+        row: dict[str, Any] = {"metric": name, **shared, "n_runs": 0, "p": np.nan, "reason": reasons[name]}
+        if not reasons[name] and len(values):
             whole = values[[*needed, f"at {name}"]].notna().all(axis=1).to_numpy()
             kept = [label for label, is_whole in zip(labels, whole, strict=True) if is_whole]
-            row |= _tested(values[whole], kept, f"at {name}", needed, len(names), seed)
+            row |= _tested(values[whole], kept, f"at {name}", needed, list(reasons.values()).count(""), seed)
         if not row["reason"] and "estimate" not in row:
             row["reason"] = _missing(question, row["n_runs"], share)
         rows.append(row)

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import solve_toeplitz
+from scipy.signal import lfilter
 from scipy.special import ndtri
 
 from toposcale.analysis.aligned import join_rows
 from toposcale.analysis.controls import LEVEL, NOT_TESTED, Control
 from toposcale.analysis.correlations import ControlledRun, controlled_runs, joint_test, run_weights, segment_test
-from toposcale.analysis.metric_input import STEP, MetricTable
+from toposcale.analysis.metric_input import ALIASES, LEARNING_RATE, STEP, MetricTable
 from toposcale.analysis.metric_questions import (
     CONTROLS_DRAWN,
     HALF_WIDTH,
@@ -21,25 +23,39 @@ from toposcale.analysis.metric_questions import (
     given_words,
     untestable,
 )
-from toposcale.analysis.sensitivity import EFFECTS, POWER_WANTED, SimulatedFeatures, detectable_correlation
+from toposcale.analysis.sensitivity import POWER_WANTED
 from toposcale.analysis.series import MIN_FOR_CORRELATION, configurations_of
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.statistics.coefficients import Floats, spearman
-from toposcale.statistics.prewhitening import ResidualTest, SharedFlips, residual_test
+from toposcale.statistics.coefficients import Floats, orthogonal_to, spearman
+from toposcale.statistics.prewhitening import (
+    ResidualTest,
+    SharedFlips,
+    max_order,
+    prewhiten,
+    residual_test,
+    trend,
+    with_squares,
+)
 from toposcale.statistics.surrogates import phase_randomised
 
-POINTS, POINTS_PER_COVARIATE = 20, 15
+POINTS, POINTS_PER_COVARIATE, POINTS_OF_A_SCHEDULE = 20, 15, 10
 """Checkpoints of a run that the test needs: with fewer no degrees of freedom are left for the past, and the false-positive
-rate rises above 7% (`make nulls ONLY=metrics`)."""
+rate rises above 7% (`make nulls ONLY=metrics`). A learning rate is smooth, and takes fewer than other covariates."""
+POINTS_AHEAD = 75
+"""The same for each checkpoint that the metric looks ahead, where that is more than one: such losses overlap."""
+MIN_FREEDOM = 15
+"""Degrees of freedom of a run below which its interval covers less than it says, and no power is promised."""
 RANK_VARIANCE = 1.06
 """Variance of a rank correlation's Fisher z, relative to Pearson's (Fieller, Hartley and Pearson 1957)."""
 MEDIAN_SD = np.sqrt(np.pi / 2)
 """Standard deviation of a median relative to that of a mean, at most."""
-COARSE, FINE = 16, 64
-"""Simulations of each effect."""
-AROUND = np.array([0.7, 0.85, 1.0, 1.15, 1.3])
-POWER, POWER_AROUND, PLACEBO, CONTROL = range(10, 14)  # purposes of random numbers
+SIMULATIONS = 100
+"""Simulated metrics of each effect."""
+AROUND, LARGEST_EFFECT = np.array([0.8, 1.15, 1.6, 2.2]), 0.95
+"""Effects around the first guess of what is found, and the largest that is simulated."""
+BURN_IN = 100
+POWER, PLACEBO, CONTROL = range(10, 13)
 
 
 @dataclass(frozen=True)
@@ -72,23 +88,30 @@ def over_checkpoints(
     )
     if not usable or targets.empty:
         return answered(nothing.assign(p=np.nan)), []
-    least = POINTS + POINTS_PER_COVARIATE * len(covariates)
+    least = least_points(covariates, lead)
     runs = [_with_enough(one, least) for one in controlled_runs(features, targets, models, control)]
     tests = joint_test(runs, models).set_index("feature").reindex(usable).reset_index()
-    simulated = _simulated(features, targets, models, runs, control)
-    n_tested = int(tests["p"].notna().sum())
-    limit, found = power(simulated, n_tested, seed) if simulated and n_tested else (np.nan, np.nan)
+    tested = [name for name, p in zip(tests["feature"], tests["p"], strict=True) if np.isfinite(p)]
     rows = tests.drop(columns=["source", "layer", "metric"]).rename(columns={"feature": "metric", "n_tested": "n_runs"})
     rows = rows.assign(question=question, target=data.target, given=given_words(data))
     rows = rows.merge(estimates(runs, models), left_on="metric", right_index=True, how="left")
-    placebos = {name: placebo(runs, name, models, control, seed) for name in usable}
+    placebos = {name: placebo(runs, name, models, seed) for name in usable}
     for place, column in enumerate(("false_positive_rate", "spearman", "spearman_placebo")):
         rows[column] = [placebos[name][place] for name in rows["metric"]]
-    rows["detectable"], rows["positive_control"] = limit, found
+    powers = {name: power(runs, name, len(tested), models, seed) for name in tested}
+    for place, column in enumerate(("detectable", "positive_control")):
+        rows[column] = [powers.get(name, (np.nan, np.nan))[place] for name in rows["metric"]]
     for at, row in rows.iterrows():
         if np.isfinite(row["p"]):
-            rows.loc[at, "reason"] = doubt(row, runs if not data.given and lead == 0 else [], models, control)
+            rows.loc[at, "reason"] = doubt(row, runs if not data.given and lead == 0 else [])
     return answered(pd.concat([rows, nothing[nothing["reason"] != ""]], ignore_index=True)), runs
+
+
+def least_points(covariates: Sequence[str], lead: int) -> int:
+    """Return the checkpoints of a run that a test with these covariates needs."""
+    n_rates = len({*covariates} & {*ALIASES[LEARNING_RATE]})
+    points = POINTS + POINTS_PER_COVARIATE * (len(covariates) - n_rates) + POINTS_OF_A_SCHEDULE * n_rates
+    return max(points, POINTS_AHEAD * lead if lead > 1 else 0)
 
 
 def leading(rows: pd.DataFrame, target: str, lead: int) -> pd.DataFrame:
@@ -115,38 +138,63 @@ def _with_enough(run: ControlledRun, least: int) -> ControlledRun:
     if run.test is None or run.segment.n >= least:
         return run
     points = f"{run.segment.n} evenly spaced checkpoints after twice the warm-up"
-    return replace(run, test=None, reason=f"{points}; with these covariates the test needs {least}")
+    return replace(run, test=None, reason=f"{points}; the test needs {least} here")
 
 
-def _simulated(
-    features: pd.DataFrame, targets: pd.DataFrame, models: pd.DataFrame, runs: Sequence[ControlledRun], control: Control
-) -> SimulatedFeatures | None:
-    """Return the simulation of the power for the runs that are tested; None without one."""
-    tested = {run.group.model for run in runs if run.test}
-    simulated = SimulatedFeatures(features[features["model"].isin(tested)], targets, models, control=control)
-    return simulated if simulated.names else None
+def power(
+    runs: Sequence[ControlledRun], feature: str, n_tested: int, models: pd.DataFrame, seed: int
+) -> tuple[float, float]:
+    """Return the correlation that is found in 80% of cases, and the share of further metrics of that size that are found.
 
-
-def power(simulated: SimulatedFeatures, n_tested: int, seed: int) -> tuple[float, float]:
-    """Return the detectable correlation, and the share of further losses with noise of that size that are found.
-
-    A coarse simulation brackets it, a finer one fits a line to the probits of the shares found around it.
+    The correlation is that of the innovations. Around a first guess a line is fitted to the probits of the shares found.
     """
+    pairs = [
+        (run, values) for run in runs if run.test for values in run.segment.values[run.group.keys["feature"] == feature]
+    ]
+    weights = run_weights({run.group.model for run, _ in pairs}, models)
+    level = LEVEL / n_tested
 
-    def shares(effects: Floats, simulations: int, purpose: int) -> tuple[Floats, Floats]:
-        measured, p = simulated.test(np.repeat(effects, simulations), seed, purpose)
-        found = (p <= LEVEL / n_tested).reshape(-1, simulations)
-        return measured.reshape(-1, simulations).mean(axis=1), found.mean(axis=1)
+    def shares(effects: Floats, simulations: int, purpose: int) -> Floats:
+        planted = np.repeat(effects, simulations)
+        pool = SharedFlips(len(planted), np.concatenate([run.segment.steps for run, _ in pairs]))
+        for index, (run, values) in enumerate(pairs):
+            drawn = planted_metrics(run, values, planted, np.random.default_rng([seed, purpose, index]))
+            pool.add(segment_test(run.segment, drawn, run.control), run.segment.steps, weight=weights[run.group.model])
+        return (pool.p_values() <= level).reshape(-1, simulations).mean(axis=1)
 
-    coarse, found = shares(np.array(EFFECTS), COARSE, POWER)
-    if np.isnan(rough := detectable_correlation(coarse, found)):
+    n_effective = sum(np.nanmax(run.test.degrees_of_freedom) for run, _ in pairs if run.test)
+    if n_effective < MIN_FREEDOM:
         return np.nan, np.nan
-    planted = np.minimum(np.interp(rough, coarse, EFFECTS) * AROUND, 0.95)
-    measured, found = shares(planted, FINE, POWER_AROUND)
-    slope, offset = np.polyfit(measured, ndtri(np.clip(found, 1 / FINE, 1 - 1 / FINE)), 1)
-    limit = float(np.clip((ndtri(POWER_WANTED) - offset) / slope, measured[0], measured[-1])) if slope > 0 else rough
-    again = np.interp(limit, measured, planted)
-    return limit, float(shares(np.array([again]), CONTROLS_DRAWN, CONTROL)[1][0])
+    guess = np.tanh((ndtri(1 - level / 2) + ndtri(POWER_WANTED)) / np.sqrt(n_effective - 2))
+    effects = np.minimum(guess * AROUND, LARGEST_EFFECT)
+    found = shares(effects, SIMULATIONS, POWER)
+    if found.max() < POWER_WANTED - 2 * np.sqrt(POWER_WANTED * (1 - POWER_WANTED) / SIMULATIONS):
+        return np.nan, np.nan
+    slope, offset = np.polyfit(effects, ndtri(np.clip(found, 0.5 / SIMULATIONS, 1 - 0.5 / SIMULATIONS)), 1)
+    limit = (ndtri(POWER_WANTED) - offset) / slope if slope > 0 else np.inf
+    if limit > LARGEST_EFFECT:
+        return np.nan, np.nan
+    return float(limit), float(shares(np.array([limit]), CONTROLS_DRAWN, CONTROL)[0])
+
+
+def planted_metrics(run: ControlledRun, values: Floats, effects: Floats, rng: np.random.Generator) -> Floats:
+    """Return metrics (S, T) with the memory of `values` (T,) whose innovations correlate with those of the loss."""
+    n = run.segment.n
+    loss = prewhiten(
+        run.segment.targets, with_squares(run.segment.controls), half_cosine=True, own_past=run.control.past_of_metric
+    )
+    residuals = loss.values[0] / np.sqrt((loss.values**2).sum() / (loss.values.shape[1] - loss.n_fitted[0]))
+    shocks = rng.standard_normal((len(effects), BURN_IN + n)) * np.sqrt(1 - effects[:, None] ** 2)
+    shocks[:, -len(residuals) :] += effects[:, None] * residuals
+    return lfilter([1.0], [1.0, *-memory(values)], shocks, axis=1)[:, BURN_IN:]
+
+
+def memory(values: Floats) -> Floats:
+    """Return the coefficients of an autoregression of a series (T,) around its trend, by Yule and Walker: stationary."""
+    deviations = orthogonal_to(values[None], trend(len(values)))[0][0]
+    order = max_order(len(values))
+    covariance = np.correlate(deviations, deviations, "full")[len(values) - 1 :][: order + 1]
+    return solve_toeplitz(covariance[:order], covariance[1:]) if covariance[0] > 0 else np.zeros(order)
 
 
 def estimates(runs: Sequence[ControlledRun], models: pd.DataFrame) -> pd.DataFrame:
@@ -179,14 +227,12 @@ def pooled_interval(correlations: Floats, variances: Floats) -> tuple[Floats, Fl
 
 
 def z_variance(test: ResidualTest) -> Floats:
-    """Return the variance of Fisher's z of correlations (S, M), infinite without degrees of freedom for it."""
-    spare = test.degrees_of_freedom - 2
-    return np.where(spare > 0, RANK_VARIANCE / np.maximum(spare, 1), np.inf)
+    """Return the variance of Fisher's z of correlations (S, M), infinite with too few degrees of freedom."""
+    freedom = test.degrees_of_freedom
+    return np.where(freedom >= MIN_FREEDOM, RANK_VARIANCE / np.maximum(freedom - 2, 1), np.inf)
 
 
-def placebo(
-    runs: Sequence[ControlledRun], feature: str, models: pd.DataFrame, control: Control, seed: int
-) -> tuple[float, float, float]:
+def placebo(runs: Sequence[ControlledRun], feature: str, models: pd.DataFrame, seed: int) -> tuple[float, float, float]:
     """Return how often placebos of a feature are found, and the rank correlations with the loss of feature and placebos."""
     weights = run_weights({run.group.model for run in runs}, models)
     pool = SharedFlips(PLACEBOS, np.concatenate([run.group.steps for run in runs]))
@@ -200,26 +246,26 @@ def placebo(
             of_placebos.append(spearman(drawn, run.group.targets)[:, 0])
             if run.test:
                 inside = np.isin(run.group.steps, run.segment.steps)
-                test = segment_test(run.segment, drawn[:, inside], control)
+                test = segment_test(run.segment, drawn[:, inside], run.control)
                 pool.add(test, run.segment.steps, weight=weights[run.group.model])
                 is_tested = True
     rate = float((pool.p_values() <= LEVEL).mean()) if is_tested else np.nan
     return rate, *((np.median(plain), float(np.median(np.concatenate(of_placebos)))) if plain else (np.nan, np.nan))
 
 
-def doubt(row: pd.Series, runs: Sequence[ControlledRun], models: pd.DataFrame, control: Control) -> str:
+def doubt(row: pd.Series, runs: Sequence[ControlledRun]) -> str:
     """Return why a p-value is no answer: placebos are found, nothing could be, or other runs' losses are followed, too."""
     error = np.sqrt(MAX_RATE * (1 - MAX_RATE) / PLACEBOS)
     if row["false_positive_rate"] > MAX_RATE + 2 * error:
         return f"{row['false_positive_rate']:.0%} of its placebos are found, where 5% may be"
     if row["p"] > LEVEL and np.isnan(row["detectable"]):
         return "in a table of this size the loss itself with noise would not be found"
-    if row["p"] <= LEVEL and len(runs) > 1 and follows_other_runs(runs, row["metric"], control):
+    if row["p"] <= LEVEL and len(runs) > 1 and follows_other_runs(runs, row["metric"]):
         return "it follows the losses of other runs, too, whose course the runs share; give a covariate (--given)"
     return ""
 
 
-def follows_other_runs(runs: Sequence[ControlledRun], feature: str, control: Control) -> bool:
+def follows_other_runs(runs: Sequence[ControlledRun], feature: str) -> bool:
     """Return whether half of the ways to pair a metric with the losses of the next runs are significant as well."""
     pairs = [(run.segment, run.segment.values[run.group.keys["feature"] == feature]) for run in runs if run.test]
     series = [(segment, values[0]) for segment, values in pairs if len(values)]
@@ -228,6 +274,6 @@ def follows_other_runs(runs: Sequence[ControlledRun], feature: str, control: Con
         pool = SharedFlips(1, np.concatenate([segment.steps for segment, _ in series]))
         for (segment, values), (other, _) in zip(series, series[shift:] + series[:shift], strict=True):
             if np.array_equal(segment.steps, other.steps):
-                pool.add(residual_test(values, other.targets, own_past_of_y=control.past_of_metric), segment.steps)
+                pool.add(residual_test(values, other.targets), segment.steps)
         significant.append(bool(pool.p_values()[0] <= LEVEL))
     return bool(significant) and float(np.mean(significant)) >= 0.5

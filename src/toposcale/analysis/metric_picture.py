@@ -37,15 +37,16 @@ def draw(test: "MetricTest", ax: "Axes | None" = None) -> "Figure":
         names = (metric, first["target"])
         draw_pair(series, run, names)
         series.set_title(
-            f"as they are, {run.group.model}: rank correlation {first['spearman']:.2f}\n"
-            f"(placebos with the same drift {first['spearman_placebo']:.2f})",
+            f"{run.group.model}; over {first['n_runs']} runs a rank correlation of {first['spearman']:.2f}\n"
+            f"(placebos, which share the drift alone, {first['spearman_placebo']:.2f})",
             fontsize=8,
         )
         metric_residuals, loss_residuals = prewhitened_pair(run, metric)
         residuals.plot(loss_residuals, metric_residuals, ".", color=METRIC, markersize=4)
         residuals.set(xlabel=names[1], ylabel=metric)
         residuals.set_title(
-            f"prewhitened residuals, given {first['given']}:\ncorrelation {first['estimate']:.2f}", fontsize=8
+            f"its prewhitened residuals, given {first['given']};\nover the runs a correlation of {first['estimate']:.2f}",
+            fontsize=8,
         )
     draw_estimates(estimates, rows)
     picture.finish(figure, f"{metric} and {first['target']}")

@@ -48,8 +48,11 @@ def given_words(data: MetricTable) -> str:
     return ", ".join([STEP, *data.given])
 
 
-def untestable(data: MetricTable, metric: str) -> str:
-    """Return why a metric says nothing by what it is: constant, a covariate, the loss, or a copy of it; "" if it may."""
+def untestable(data: MetricTable, metric: str, *, by_run: bool = True) -> str:
+    """Return why a metric says nothing by what it is: constant, a covariate, the loss, or a copy of it; "" if it may.
+
+    by_run: a metric has to vary within runs.
+    """
     if metric == data.target:
         return "it is the loss itself"
     if metric in data.given:
@@ -57,7 +60,7 @@ def untestable(data: MetricTable, metric: str) -> str:
     rows = data.rows.dropna(subset=[metric, data.target])
     if rows.empty:
         return f"no step has both a number of it and of {data.target}"
-    if not (rows.groupby("run")[metric].nunique() > 1).any():
+    if not (rows.groupby("run" if by_run else np.zeros(len(rows)))[metric].nunique() > 1).any():
         return "it is constant"
     for other in (data.target, *data.given):
         lags = {lag for lag in COPY_LAGS if _is_copy(data.rows, metric, other, lag)}

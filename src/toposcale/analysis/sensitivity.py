@@ -12,12 +12,19 @@ import pandas as pd
 
 from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
 from toposcale.analysis.controls import FEW_CHECKPOINTS, FEW_OF_EACH, LEVEL, NO, NOT_TESTED, YES, Control, questions
-from toposcale.analysis.correlations import run_weights, segment_test
+from toposcale.analysis.correlations import run_weights
 from toposcale.analysis.series import whole_model
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.prewhitening import MIN_FOR_TEST, Prewhitened, SharedFlips, prewhiten, with_squares
+from toposcale.statistics.prewhitening import (
+    MIN_FOR_TEST,
+    Prewhitened,
+    SharedFlips,
+    prewhiten,
+    residual_test,
+    with_squares,
+)
 
 CONTROL_CORRELATION = 0.9
 POWER_WANTED = 0.8
@@ -121,14 +128,13 @@ class SimulatedFeatures:
         best: dict[str, Aligned] = {}
         for group in aligned_series(whole_model(features), metrics, control):
             segment, reason = group.testable(warmups)
-            if reason or np.isnan(_prewhitened(segment, control).values).any():
+            if reason or np.isnan(_prewhitened(segment).values).any():
                 continue
             if group.model not in best or segment.n > best[group.model].n:
                 best[group.model] = segment
         self.names = sorted(best)
         self.runs = [best[model] for model in self.names]
         self._weights = run_weights(set(best), models)
-        self._control = control
 
     @property
     def n_points(self) -> int:
@@ -140,14 +146,14 @@ class SimulatedFeatures:
         pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
         correlations, total = np.zeros(len(effects)), 0.0
         for index, run in enumerate(self.runs):
-            prewhitened = _prewhitened(run, self._control)
+            prewhitened = _prewhitened(run)
             residual_sd = np.sqrt(
                 (prewhitened.values**2).sum(axis=1) / (prewhitened.values.shape[1] - prewhitened.n_fitted)
             )[:, None]
             random = np.random.default_rng([seed, purpose, index])
             scale = run.targets.std() * residual_sd * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
             noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
-            test = segment_test(run, noisy, self._control)
+            test = residual_test(noisy, run.targets, with_squares(run.controls))
             weight = self._weights[run.model]
             pool.add(test, run.steps, weight=weight)
             correlations += weight * np.nan_to_num(test.correlation[:, 0])
@@ -155,7 +161,6 @@ class SimulatedFeatures:
         return correlations / total, pool.p_values()
 
 
-def _prewhitened(run: Aligned, control: Control) -> Prewhitened:
+def _prewhitened(run: Aligned) -> Prewhitened:
     """Prewhiten the metric as `residual_test` does."""
-    covariates = with_squares(run.controls)
-    return prewhiten(run.targets, covariates, half_cosine=True, own_past=control.past_of_metric)
+    return prewhiten(run.targets, with_squares(run.controls), half_cosine=True)
