@@ -10,7 +10,9 @@ from toposcale.analysis.aligned import aligned_series
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control, questions
 from toposcale.analysis.correlations import controlled_runs, correlation_tables, joint_test
 from toposcale.analysis.sensitivity import few_checkpoints_clause
-from toposcale.analysis.verdicts import POOLED, count_distinct, verdict_tables
+from toposcale.analysis.verdicts import POOLED, count_distinct, pooled_verdicts, verdict_tables
+from toposcale.io.schemas import METRIC_SOURCE
+from toposcale.pages.report import listing
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.prewhitening import prewhiten, with_squares
 
@@ -411,3 +413,20 @@ def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):
     pd.testing.assert_frame_equal(again[columns], whole[columns], check_exact=True)
     other = correlations(features, metrics, seed=2)
     assert (other["spearman_low"] != plain(analysed[0]).reset_index(drop=True)["spearman_low"]).any()
+
+
+def test_a_metric_of_the_user_gets_the_verdicts_of_features():
+    features, metrics, models = four_models()
+    loss = metrics.assign(
+        metric="my_noise", value=lambda rows: rows["value"] + 0.02 * np.random.default_rng(1).standard_normal(len(rows))
+    )
+    score = metrics.assign(metric="task.acc", value=lambda rows: -rows["value"])
+    tables = verdict_tables(features, pd.concat([metrics, loss, score]), models, resamples=20)
+    pooled = pooled_verdicts(tables["verdicts"], "validation_loss")
+    mine = pooled[pooled["source"] == METRIC_SOURCE].set_index(["feature", "question"])
+    assert set(mine.index.get_level_values("feature")) == {"my_noise"}
+    assert mine.loc[("my_noise", "beyond_the_norm"), "answer"] == "yes"
+    without = pooled_verdicts(verdict_tables(features, metrics, models, resamples=20)["verdicts"], "validation_loss")
+    same = pooled[pooled["source"] != METRIC_SOURCE].reset_index(drop=True)
+    pd.testing.assert_series_equal(same["p"], without["p"].reset_index(drop=True))
+    assert set(listing("verdicts", tables["verdicts"]).rows["source"]) == {"weights", "your tables"}

@@ -21,6 +21,7 @@ from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND
 from toposcale.forecasting.laws.prediction import CONFIDENCE
 from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.io.errors import counted
+from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.statistics.multiple_testing import holm
 
 WHICH_ADD = "Which add information to"  # begins the questions that tests answer
@@ -122,13 +123,19 @@ def answer_beyond(
 def tested_sentence(tested_features: pd.DataFrame) -> str:
     """Describe how many features of each source were tested, and why others were not."""
     parts = [
-        f"{row.source} {row.tested} of {row.testable} testable ({row.measured} measured), {row.distinct} distinct"
+        f"{_source_words(row.source)} {row.tested} of {row.testable} testable ({row.measured} measured), "
+        f"{row.distinct} distinct"
         for row in tested_features[tested_features["tested"] > 0].itertuples()
     ]
     for reason, rows in tested_features[tested_features["tested"] == 0].groupby("reason", sort=False):
-        sources = ", ".join(f"{row.measured} of {row.source}" for row in rows.itertuples())
+        sources = ", ".join(f"{row.measured} of {_source_words(row.source)}" for row in rows.itertuples())
         parts.append(f"not tested: {sources} ({reason})")
     return "; ".join(parts) + "." if parts else ""
+
+
+def _source_words(source: Any) -> str:
+    """Name the source of features: the user's metrics are those of `metrics.tables`."""
+    return "your tables" if source == METRIC_SOURCE else str(source)
 
 
 def coincidence_sentence(pooled: pd.DataFrame) -> str:
@@ -160,7 +167,8 @@ def power_sentence(detectable: float, subject: str = "This run") -> str:
 
 def is_topology(rows: pd.DataFrame) -> np.ndarray:
     """Return which rows are of a topological feature."""
-    return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
+    pairs = zip(rows["source"], rows["feature"], strict=True)
+    return np.array([source != METRIC_SOURCE and group_of(name) == "topology" for source, name in pairs], dtype=bool)
 
 
 def _follow_clause(row: pd.Series) -> str:
@@ -180,6 +188,8 @@ def _rank_correlation_text(row: pd.Series, several: bool) -> str:
 
 def name_with_source(row: pd.Series) -> str:
     """Name a feature and its source: "scaled H₀ total persistence of the weights"."""
+    if row["source"] == METRIC_SOURCE:
+        return f"{metric_name(row['feature'])} of your tables"
     name = feature_name(row["feature"], row["source"])
     scaled = "scaled " if name.endswith(", scaled") else ""
     return f"{scaled}{name.removesuffix(', scaled')} of the {row['source']}"

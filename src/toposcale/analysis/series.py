@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 
 import pandas as pd
 
+from toposcale.forecasting.runs.metrics import METRICS
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
 
 SERIES_KEY = ["source", "layer", "feature"]
@@ -69,6 +70,14 @@ def with_metrics(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     as_features = metrics.rename(columns={"metric": "feature"}).assign(source=METRIC_SOURCE, layer=ALL_LAYERS)
     columns = ["model", *SERIES_KEY, "step", "value"]
     return pd.concat([features[columns], as_features[columns]], ignore_index=True)
+
+
+def user_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return the metrics of the user's tables as features: neither a loss, nor of a training, nor a score of a task."""
+    names = [str(name) for name in metrics["metric"].unique()]
+    chosen = [name for name in names if name not in METRICS and "loss" not in name and "." not in name]
+    rows = metrics[metrics["metric"].isin(chosen)].rename(columns={"metric": "feature"})
+    return rows.assign(source=METRIC_SOURCE, layer=ALL_LAYERS)
 
 
 def final_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:

@@ -44,7 +44,13 @@ def verdict_tables(
     if set(features["model"].unique()).isdisjoint(metrics["model"]):
         return {}
     headline = series.headline_metric(metrics["metric"], tasks)
-    correlations = correlation_tables(features, metrics, models, seed=seed, resamples=resamples)
+    # Metrics of the user are tested as features are; each goes with itself.
+    features = pd.concat([features, series.user_metrics(metrics).reindex(columns=features.columns)], ignore_index=True)
+    tables = correlation_tables(features, metrics, models, seed=seed, resamples=resamples)
+    correlations = {
+        name: rows[(rows["source"] != schemas.METRIC_SOURCE) | (rows["feature"] != rows["metric"])]
+        for name, rows in tables.items()
+    }
     answers = [_answered(control, _correlation_rows(control, **correlations)) for control in questions()]
     verdicts = schemas.TABLES["verdicts"].frame(pd.concat(answers, ignore_index=True))
     judged = pooled_verdicts(verdicts, headline)

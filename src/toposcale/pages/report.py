@@ -58,6 +58,9 @@ OVER_RUNS = (
     "forecast_comparison",
 )
 """Tables and figures of means over runs, which repeat others where there is one."""
+USER_SOURCE = "your tables"
+"""Source of a metric of `metrics.tables` in the verdicts."""
+OF_METRICS = (schemas.METRIC_SOURCE, USER_SOURCE)
 LAYERS_CAPTION = "From the first checkpoint to the last; the layers whose norm changed most come first."
 ONE_CHECKPOINT_CAPTION = "At the only checkpoint; the largest norms come first."
 FACTS_CAPTION = "Nothing is wrong with these."
@@ -89,6 +92,7 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
         rows = rows[rows["layer"] == schemas.ALL_LAYERS].drop(columns="layer")
     if name == "verdicts":
         rows = one_row_per_feature(rows[rows["model"] == POOLED])
+        rows["source"] = rows["source"].replace(schemas.METRIC_SOURCE, USER_SOURCE)
     if name == "correlations":
         rows = rows[rows["control"] == NOTHING]
     caption = f"{sentence(schemas.TABLES[name].row_meaning)}."
@@ -267,9 +271,7 @@ def table(listing: Listing) -> dict[str, Any]:
 def _group(row: Mapping[Any, Any]) -> str:
     """Return the group of the feature of a row; "" for a row of a metric, or without a feature."""
     feature = row.get("feature")
-    return (
-        group_of(feature) if isinstance(feature, str) and feature and row.get("source") != schemas.METRIC_SOURCE else ""
-    )
+    return group_of(feature) if isinstance(feature, str) and feature and row.get("source") not in OF_METRICS else ""
 
 
 def cell(value: Any) -> tuple[str, str]:
