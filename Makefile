@@ -122,9 +122,10 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The real null: how often each test finds what cannot be there, and what is, in the runs of studies 1 to 3.
+# The real null: how often each test finds what cannot be there, and what is, in the runs of studies 1 to 3. With ONLY=metrics:
+# how often `toposcale test-metric` does, in simulated runs and in those of study 1.
 nulls: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls$(if $(ONLY),.$(ONLY))
 
 # The fourth study, studies/study4/README.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
 # Finished runs are kept in results/study-4.

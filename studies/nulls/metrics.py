@@ -26,7 +26,7 @@ import toposcale
 from studies import small_tables
 from studies.nulls.__main__ import LEVEL, PRIMARY, TOGETHER
 from studies.nulls.configurations import RUNS, Configuration, configurations_of
-from toposcale.analysis.metric_checkpoints import POINTS, POINTS_PER_COVARIATE, pooled_interval, z_variance
+from toposcale.analysis.metric_checkpoints import least_points, pooled_interval, z_variance
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import between_runs
@@ -40,12 +40,15 @@ KINDS = {
     "random walk with trend": (1.0, 1.0),
 }
 """Coefficient of the autoregression, and size of the trend."""
-N_RUNS, N_POINTS, N_COVARIATES = (1, 2, 8), (20, 35, 50, 100, 400), (0, 1, 2)
-LEADS = {0: "within runs", 1: "ahead", 5: "ahead by 5"}
+N_RUNS, N_POINTS, N_COVARIATES = (1, 8), (20, 35, 52, 100, 400), (0, 1, 2)
+LEADS = {0: "within runs", 1: "ahead"}
 METRICS, BURN_IN = 50, 100
-REPEATS = {20: 80, 35: 80, 50: 60, 100: 40, 400: 16}
-POWER_REPEATS, PLANTED = 4, 250
-BETWEEN_RUNS, BETWEEN_REPEATS = (12, 24, 60), 60
+REPEATS = {20: 30, 35: 30, 52: 24, 100: 16, 400: 8}
+PLANTED_KINDS = ("AR(1) 0.9", "random walk with trend")
+PLANTED_IN = ((35, 0), (52, 0), (100, 1), (400, 0))
+"""Checkpoints and covariates of the planted metrics."""
+POWER_REPEATS, PLANTED = 2, 200
+BETWEEN_RUNS, BETWEEN_REPEATS = (12, 24, 60), 30
 GUARD_DRAWS = 400
 
 
@@ -61,7 +64,7 @@ class Case(NamedTuple):
     @property
     def is_tested(self) -> bool:
         """Whether `test_metric` answers; the loss so far is a covariate of what lies ahead."""
-        return self.points - self.lead >= POINTS + POINTS_PER_COVARIATE * (self.covariates + (self.lead > 0))
+        return self.points - self.lead >= least_points(["x"] * (self.covariates + (self.lead > 0)), self.lead)
 
 
 def series(shocks: Floats, kind: str) -> Floats:
@@ -98,42 +101,49 @@ def test_of(metrics: Floats, loss: Floats, covariates: Floats, lead: int) -> Res
     return residual_test(metrics[:, :-lead], loss[:, lead:], with_squares(now), own_past_of_y=False)
 
 
+def coverage(low: Floats, high: Floats, truth: float) -> float:
+    """Return the share of intervals that hold the truth; NaN where there is none."""
+    is_there = np.isfinite(low)
+    return float(((low < truth) & (high > truth))[is_there].mean()) if is_there.any() else float("nan")
+
+
 def unrelated(case: Case) -> dict[str, Any]:
     """The false-positive rate of a case, with its standard error over losses, and the coverage of the interval of 0."""
     rates, covered = [], []
     for repeat in range(REPEATS[case.points]):
         p, low, high = tested(case, 0.0, np.random.default_rng([repeat, case.points, case.lead]), METRICS)
         rates.append((p <= LEVEL).mean())
-        covered.append(((low < 0) & (high > 0)).mean())
+        covered.append(coverage(low, high, 0.0))
     error = np.std(rates, ddof=1) / np.sqrt(len(rates))
     row = {"data": "simulated", **case._asdict(), "lead": LEADS[case.lead], "draws": METRICS * len(rates)}
     return row | {"found": np.mean(rates), "error": error, "coverage": np.mean(covered)}
 
 
-def related(case: Case) -> dict[str, Any]:
-    """The correlation that the test promises to find in 80% of cases, how often it is found, and coverage there."""
-    question = "ahead" if case.lead else "within runs"
-    promised, found, covered = [], [], []
+def related(case: Case) -> list[dict[str, Any]]:
+    """The correlations that the tests promise to find in 80% of cases, how often they are found, and coverage there."""
+    cases = [one for one in (case, case._replace(lead=1)) if one.is_tested]
+    rows = [{"data": "planted", **one._asdict(), "lead": LEADS[one.lead]} for one in cases]
+    measured: list[list[tuple[float, ...]]] = [[] for _ in cases]
     for repeat in range(POWER_REPEATS):
         random = np.random.default_rng([repeat, case.points, 99])
-        rows = []
+        tables = []
         for run in range(case.runs):
             shocks = random.standard_normal((2 + case.covariates, case.points + BURN_IN))
             columns = dict(zip(["loss", "m", "weight_norm", "second"], series(shocks, case.kind), strict=False))
-            rows.append(pd.DataFrame({"run": f"run {run}", "step": np.arange(case.points)} | columns))
+            tables.append(pd.DataFrame({"run": f"run {run}", "step": np.arange(case.points)} | columns))
         given = ["weight_norm", "second"][: case.covariates]
-        test = toposcale.test_metric(pd.concat(rows), "m", given=given, warmup_steps=0, seed=repeat).to_frame()
-        limit = test.set_index("question").loc[question, "detectable"]
-        promised.append(limit)
-        if np.isfinite(limit):
-            shock_correlation = 2 * np.sin(np.pi * limit / 6)  # of which the rank correlation is the limit
-            p, low, high = tested(case, shock_correlation, random, PLANTED)
-            found.append((p <= LEVEL).mean())
-            covered.append(((low < limit) & (high > limit)).mean())
-    row = {"data": "planted", **case._asdict(), "lead": LEADS[case.lead], "draws": PLANTED * len(found)}
-    if not found:
-        return row
-    return row | {"found": np.mean(found), "planted": np.mean(promised), "coverage": np.mean(covered)}
+        test = toposcale.test_metric(pd.concat(tables), "m", given=given, warmup_steps=0, seed=repeat).to_frame()
+        limits = test.set_index("question")["detectable"]
+        for one, shares in zip(cases, measured, strict=True):
+            if np.isfinite(limit := limits[LEADS[one.lead]]):
+                p, low, high = tested(one, limit, random, PLANTED)
+                rank = 6 / np.pi * np.arcsin(limit / 2)
+                shares.append((limit, (p <= LEVEL).mean(), coverage(low, high, rank)))
+    for row, shares in zip(rows, measured, strict=True):
+        row["draws"] = PLANTED * len(shares)
+        if shares:
+            row |= dict(zip(["planted", "found", "coverage"], np.mean(shares, axis=0), strict=True))
+    return rows
 
 
 def between(n_runs: int, planted: float | None) -> dict[str, Any]:
@@ -159,7 +169,7 @@ def between(n_runs: int, planted: float | None) -> dict[str, Any]:
     row |= {"draws": len(rates) * (METRICS if planted is None else PLANTED)}
     if rates:
         row |= {"found": np.mean(rates), "error": np.std(rates, ddof=1) / np.sqrt(len(rates))}
-    return row | ({} if planted is None else {"planted": np.nanmean(promised)})
+    return row | ({} if planted is None else {"planted": np.mean(promised)})
 
 
 def detectable_between(now: Floats, earlier: Floats, norm: Floats, end: Floats, seed: int) -> float:
@@ -188,27 +198,28 @@ def real(configuration: Configuration) -> list[dict[str, Any]]:
     products = np.array([test.products for test in tests])  # (run of the features, features, run of the losses, m)
     statistics = np.array([test.statistic for test in tests])
 
-    def significant(features: Any, losses: Any) -> NDArray[np.bool_]:
-        sums = (values[features, :, losses].sum(axis=0) for values in (statistics, products))
+    def significant(features: NDArray[np.int64], losses: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of draws of runs (D, k), by feature."""
+        sums = (values[features, :, losses].sum(axis=1) for values in (statistics, products))
         return sign_flip_p_value(*sums) <= LEVEL
 
-    random = np.random.default_rng(0)
-    one_run = np.array([significant([a], [b]) for a in range(size) for b in range(size) if a != b])
-    together, kept = [], []
-    for _ in range(GUARD_DRAWS):
-        runs = random.permutation(size)[: 2 * TOGETHER]
-        features, losses = runs[:TOGETHER], runs[TOGETHER:]
-        found = significant(features, losses)
-        shifts = [significant(features, np.roll(losses, -shift)) for shift in range(1, TOGETHER)]
-        together.append(found)
-        kept.append(found & (np.mean(shifts, axis=0) < 0.5))
+    one_run = significant(*np.array(np.nonzero(~np.eye(size, dtype=bool)))[:, :, None])
+    runs = np.random.default_rng(0).permuted(np.tile(np.arange(size), (GUARD_DRAWS, 1)), axis=1)
+    features, losses = runs[:, :TOGETHER], runs[:, TOGETHER : 2 * TOGETHER]
+    together = significant(features, losses)
+    shifts = [significant(features, np.roll(losses, -shift, axis=1)) for shift in range(1, TOGETHER)]
+    kept = together & (np.mean(shifts, axis=0) < 0.5)
     rows = []
-    for count, words, shares in ((1, "", one_run), (TOGETHER, "", together), (TOGETHER, ", as answered", kept)):
-        for name, share in zip(names, np.mean(shares, axis=0), strict=True):
-            row = {"data": f"real runs{words}", "kind": f"{configuration.name} {name}", "runs": count}
-            rows.append(
-                row | {"points": configuration.losses.shape[1], "covariates": 0, "lead": "within runs", "found": share}
-            )
+    for count, words, found in ((1, "", one_run), (TOGETHER, "", together), (TOGETHER, ", as answered", kept)):
+        for name, share in zip(names, found.mean(axis=0), strict=True):
+            row = {
+                "data": f"real runs{words}",
+                "kind": f"{configuration.name} {name}",
+                "runs": count,
+                "draws": len(found),
+            }
+            row |= {"points": configuration.losses.shape[1], "covariates": 0, "lead": "within runs", "found": share}
+            rows.append(row)
     return rows
 
 
@@ -235,15 +246,30 @@ def placebos(folder: Path) -> list[dict[str, Any]]:
 
 def jobs() -> Iterator[tuple[Callable[..., Any], tuple[Any, ...]]]:
     """Yield what is measured, as functions with their arguments."""
-    cases = [Case(*values) for values in product(KINDS, N_RUNS, N_POINTS, N_COVARIATES, LEADS)]
-    for case in cases:
-        if case.is_tested and (case.lead < 5 or case.runs == 1):
-            yield unrelated, (case,)
-            is_asked = case.runs != 2 and case.lead < 5 and case.covariates < 2
-            if is_asked and case.kind != "random walk" and case.points in (20, 50, 100, 400):
-                yield related, (case,)
+    for kind, runs, points, covariates in product(KINDS, N_RUNS, N_POINTS, N_COVARIATES):
+        cases = [Case(kind, runs, points, covariates, lead) for lead in LEADS]
+        yield from ((unrelated, (case,)) for case in cases if case.is_tested)
+        if (points, covariates) in PLANTED_IN and kind in PLANTED_KINDS:
+            yield related, (cases[0],)
     yield from ((between, (count, planted)) for count in BETWEEN_RUNS for planted in (None, 0.8))
     yield from ((real, (configuration,)) for configuration in configurations_of(RUNS / "study-1"))
+
+
+def rate_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rates of simulated runs in %, and what is found of what is promised at 80%."""
+    parts = []
+    for (lead, points), of in rows[rows["points"].notna() & rows["lead"].isin(LEADS.values())].groupby(
+        ["lead", "points"]
+    ):
+        row = {"question": lead, "checkpoints": f"{points:.0f}"}
+        for runs, words in ((1, "1 run"), (8, "8 runs")):
+            share = 100 * of[(of["data"] == "simulated") & (of["runs"] == runs)]["found"]
+            found = 100 * of[(of["data"] == "planted") & (of["runs"] == runs)]["found"].dropna()
+            row[words] = f"{share.mean():.1f} ({share.min():.1f} to {share.max():.1f})" if len(share) else ""
+            row[f"found, {words}"] = f"{found.mean():.0f}" if len(found) else ""
+        if row["1 run"]:
+            parts.append(row)
+    return pd.DataFrame(parts)
 
 
 def main(folders: list[Path]) -> None:
@@ -253,7 +279,7 @@ def main(folders: list[Path]) -> None:
     rows = [row for result in results for row in (result if isinstance(result, list) else [result])]
     rows += [row for folder in folders for row in placebos(folder)]
     small_tables.write(pd.DataFrame(rows), TABLE)
-    print(TABLE)
+    print(small_tables.markdown(rate_table(pd.read_csv(TABLE))))
 
 
 if __name__ == "__main__":

@@ -42,10 +42,11 @@ from toposcale.statistics.surrogates import phase_randomised
 POINTS, POINTS_PER_COVARIATE, POINTS_OF_A_SCHEDULE = 20, 15, 10
 """Checkpoints of a run that the test needs: with fewer no degrees of freedom are left for the past, and the false-positive
 rate rises above 7% (`make nulls ONLY=metrics`). A learning rate is smooth, and takes fewer than other covariates."""
-POINTS_AHEAD = 75
+POINTS_AHEAD = 100
 """The same for each checkpoint that the metric looks ahead, where that is more than one: such losses overlap."""
-MIN_FREEDOM = 15
-"""Degrees of freedom of a run below which its interval covers less than it says, and no power is promised."""
+MIN_FREEDOM_OF_RUN, MIN_FREEDOM = 15, 30
+"""Degrees of freedom of a run, and of all runs together, below which an interval covers less than it says, and metrics of
+the promised size are found less often."""
 RANK_VARIANCE = 1.06
 """Variance of a rank correlation's Fisher z, relative to Pearson's (Fieller, Hartley and Pearson 1957)."""
 MEDIAN_SD = np.sqrt(np.pi / 2)
@@ -218,10 +219,13 @@ def estimates(runs: Sequence[ControlledRun], models: pd.DataFrame) -> pd.DataFra
 def pooled_interval(correlations: Floats, variances: Floats) -> tuple[Floats, Floats, Floats]:
     """Return medians over configurations of correlations (S, C), NaN where there is none, and their 95% intervals.
 
-    The interval is Fisher's, from variances of z (S, C), for a correlation that all share; wide enough for a median.
+    The interval is Fisher's, from variances of z (S, C), for a correlation that all share; it is wide enough for a median.
+    NaN with too few degrees of freedom.
     """
     median, count = np.nanmedian(correlations, axis=1), np.isfinite(correlations).sum(axis=1)
     error = np.sqrt(np.nansum(variances, axis=1)) / count * np.where(count > 2, MEDIAN_SD, 1.0)
+    is_wide_enough = (np.nansum(RANK_VARIANCE / variances, axis=1) >= MIN_FREEDOM) & np.isfinite(error)
+    error = np.where(is_wide_enough, error, np.nan)
     z = np.arctanh(np.clip(median, -1 + 1e-12, 1 - 1e-12))
     return median, np.tanh(z - HALF_WIDTH * error), np.tanh(z + HALF_WIDTH * error)
 
@@ -229,7 +233,7 @@ def pooled_interval(correlations: Floats, variances: Floats) -> tuple[Floats, Fl
 def z_variance(test: ResidualTest) -> Floats:
     """Return the variance of Fisher's z of correlations (S, M), infinite with too few degrees of freedom."""
     freedom = test.degrees_of_freedom
-    return np.where(freedom >= MIN_FREEDOM, RANK_VARIANCE / np.maximum(freedom - 2, 1), np.inf)
+    return np.where(freedom >= MIN_FREEDOM_OF_RUN, RANK_VARIANCE / np.maximum(freedom - 2, 1), np.inf)
 
 
 def placebo(runs: Sequence[ControlledRun], feature: str, models: pd.DataFrame, seed: int) -> tuple[float, float, float]:
@@ -259,7 +263,7 @@ def doubt(row: pd.Series, runs: Sequence[ControlledRun]) -> str:
     if row["false_positive_rate"] > MAX_RATE + 2 * error:
         return f"{row['false_positive_rate']:.0%} of its placebos are found, where 5% may be"
     if row["p"] > LEVEL and np.isnan(row["detectable"]):
-        return "in a table of this size the loss itself with noise would not be found"
+        return "there are too few checkpoints to say what would be found"
     if row["p"] <= LEVEL and len(runs) > 1 and follows_other_runs(runs, row["metric"]):
         return "it follows the losses of other runs, too, whose course the runs share; give a covariate (--given)"
     return ""
