@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from toposcale.checkpoints.checkpoint import Checkpoint, Sizes
 from toposcale.checkpoints.saved_numbers import EPOCH, STEP, saved_numbers
@@ -51,9 +51,12 @@ class LastTrainerState(NamedTuple):
 class FolderSource:
     """Checkpoints of one training run in a folder, each a file or a folder.
 
-    pattern: their names, with `{step}` for the step; if empty, it is guessed from the names of the weights that are there
-    (`guessed_patterns`), or in the only folder within it that has some. No name needs a number where every checkpoint
-    holds its step itself, which also counts where the number is an epoch. wanted: the steps to use; all if empty.
+    Without a pattern it is guessed from the names of the weights that are there (`guessed_patterns`), or in the only folder
+    within it that has some. Where no name has a number, or it is an epoch, the step is the one inside each checkpoint.
+
+    path: the folder.
+    pattern: names of the checkpoints, with `{step}` for the step; "" to guess it.
+    wanted: steps to use; () for all.
     inspected: `inspect`, or what looks up its results.
     """
 
@@ -67,36 +70,41 @@ class FolderSource:
         steps = sorted(set(self.wanted or self._names))
         for step in steps:
             self.checkpoint(step)
-        if steps:
-            return steps
+        if not steps:
+            self._refuse_without_steps()
+        return steps
+
+    def _refuse_without_steps(self) -> NoReturn:
+        """Raise UserError with what the folder is, or how its checkpoints get a step."""
         refuse_parts(self.path)
         refuse_other_formats(self.path)
+        names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
+        if self.pattern:
+            raise UserError(f"{self.path}: no name matches {self.pattern}, so there is no checkpoint; {names}")
         if snapshots := hub_snapshots(self.path):
             raise UserError(
                 f"{self.path}: a cache of the Hub, whose snapshots are named by revision and not by step; "
                 f"measure one: toposcale describe {snapshots[-1]}, or its revisions with kind: hub under models"
             )
-        if not self.pattern and len(runs := runs_in(self.path)) > 1:
+        if len(runs := runs_in(self.path)) > 1:
             entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
             raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
-        if not self.pattern and self._with_weights == ["."]:
+        if self._with_weights == ["."]:
             raise UserError(
                 f"{self.path}: one checkpoint, which does not hold its step; if its name does, name the folder above it; "
                 f"or measure it: toposcale describe {self.path}"
             )
-        why = (
-            f"no name matches {self.pattern}" if self.pattern else "no name of weights holds the step as its one number"
-        )
-        remedy = ""
-        if not self.pattern and self._with_weights:
+        why = "no name of weights holds the step as its one number"
+        if self._with_weights:
             first = self.path / self._with_weights[0]
-            why += ", nor do the files"
             pattern = possible_pattern(first.name)
-            remedy = f"; if the number is a step, state pattern: {pattern!r}" if pattern else ""
-            remedy = remedy or f"; rename them, as to {first.stem.partition('.')[0]}-1000{first.suffix}"
-            remedy += f"; or measure one: toposcale describe {first}"
-        names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
-        raise UserError(f"{self.path}: {why}, so there is no checkpoint; {names}{remedy}")
+            renamed = f"{first.stem.partition('.')[0]}-1000{first.suffix}"
+            remedy = (
+                f"if the number is a step, state pattern: {pattern!r}" if pattern else f"rename them, as to {renamed}"
+            )
+            why += ", nor do the files"
+            names += f"; {remedy}; or measure one: toposcale describe {first}"
+        raise UserError(f"{self.path}: {why}, so there is no checkpoint; {names}")
 
     def checkpoint(self, step: int) -> Path:
         """Return the file or folder of a step."""
@@ -279,10 +287,15 @@ def runs_in(path: Path, depth: int = _DEPTH) -> list[FolderSource]:
 class Inspection(NamedTuple):
     """Facts that are read from a checkpoint before it is measured.
 
-    unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
-    tensors, and of the content of all its files; of a large file, of its size, its time and three blocks. digests: those of
-    its weights, see `Checkpoint.digests`. not_runnable, and the same where a tokenizer is given: see `missing_parts`.
-    numbers: see `saved_numbers`. unread: why the states of its schedule cannot be read.
+    unusable: why it cannot be measured; the rest is empty then.
+    shapes: hash of the names and shapes of its tensors.
+    sample: hash of the content of its files; of a large file, of its size, its time and three blocks.
+    sizes: see `Checkpoint.sizes`.
+    digests: of its weights, see `Checkpoint.digests`.
+    not_runnable: why it cannot process a text, see `missing_parts`.
+    not_runnable_with_tokenizer: the same where a tokenizer is stated.
+    numbers: see `saved_numbers`.
+    unread: why the states of its schedule cannot be read.
     """
 
     unusable: str = ""

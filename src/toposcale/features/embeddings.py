@@ -25,7 +25,13 @@ Diagrams = list[NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
-    """PCA `components`, and number and size of the random subsets of texts for the `_spread` of each feature."""
+    """Settings of the features of embeddings.
+
+    components: number of principal components.
+    repeats: number of random subsets of the texts, for the `_spread` of each feature.
+    subset: their share of the texts.
+    seed: of the subsets.
+    """
 
     components: int = 50
     repeats: int = 5
@@ -42,11 +48,12 @@ def tokenize(texts: Sequence[str], tokenizer: Any, *, tokens: int = 128) -> list
 class ForwardPass:
     """Results of a forward pass over n texts.
 
-    `embeddings`: mean hidden state over the tokens of each text, float32 (n, d_model), by layer; the last layer, after the
-    final norm, is called "all". With all layers, `hidden.00` is the embedding layer and the others are the blocks, the last
-    one included. `cross_entropies`: float64 (n,), summed over the predicted tokens of a text, in nats; `predicted`: (n,),
-    their numbers. `precision`: relative rounding of the embeddings: that of float32, or of the model's own dtype if it is
-    coarser, over the root of the tokens of a text.
+    embeddings: mean hidden state over the tokens of each text, float32 (n, d_model), by layer; the last layer, after the
+    final norm, is called "all". With all layers, `hidden.00` is the embedding layer and the others are the blocks.
+    cross_entropies: float64 (n,), summed over the predicted tokens of a text, in nats.
+    predicted: (n,), numbers of predicted tokens.
+    precision: relative rounding of the embeddings: that of float32, or of the model's own dtype if it is coarser, over
+    the root of the tokens of a text.
     """
 
     embeddings: dict[str, NDArray[np.float32]]
