@@ -1,6 +1,7 @@
 """The wheel in an empty environment: the lines for users of the library alone run there, without torch or snakemake."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -114,3 +115,33 @@ def test_a_bin_file_says_that_it_needs_torch(installed):
     done = run(installed / "env/bin/python", "-m", "toposcale", "describe", "old.bin", folder=installed)
     assert done.returncode == 1
     assert done.stderr == "toposcale: old.bin: a file of PyTorch, which needs torch: pip install 'toposcale[monitor]'\n"
+
+
+def test_every_command_of_the_slim_install_shows_its_help(installed):
+    toposcale = installed / "env/bin/toposcale"
+    commands = re.findall(
+        r"^    ([a-z][a-z-]*)(?: |$)", run(toposcale, "--help", folder=installed).stdout, re.MULTILINE
+    )
+    assert {"describe", "watch"} <= set(commands)
+    for command in commands:
+        done = run(toposcale, command, "--help", folder=installed)
+        assert (done.returncode, done.stderr) == (0, ""), command
+
+
+def test_what_the_slim_install_lacks_is_named_with_its_extra(installed):
+    lines = {
+        (
+            "describe",
+            "model.safetensors",
+            "--plot",
+            "a.png",
+        ): "a picture needs matplotlib: pip install 'toposcale[plot]'",
+        ("watch", "."): "watch needs matplotlib: pip install 'toposcale[watch]'",
+    }
+    for command, line in lines.items():
+        done = run(installed / "env/bin/toposcale", *command, folder=installed)
+        assert (done.returncode, done.stderr) == (1, f"toposcale: {line}\n")
+    done = run(installed / "env/bin/python", "-c", "from toposcale.monitor import TopologyMonitor", folder=installed)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: TopologyMonitor needs torch: pip install 'toposcale[monitor]'"
+    )
