@@ -89,7 +89,7 @@ class Inputs:
             work = plan.work[source]
             for model, checkpoints in work.jobs(name for name in work.steps if name not in plan.monitored):
                 job = Job(trainer[model] if source == "training" else rule, model, checkpoints)
-                files = (work.file(getattr(paths, name), model, checkpoints, source=source) for name in outputs)
+                files = [work.file(getattr(paths, name), model, checkpoints, source=source) for name in outputs]
                 makers |= dict.fromkeys(files, job)
         for model in plan.trained:
             names = map(checkpoint_name, plan.models[model].steps)

@@ -49,7 +49,7 @@ def policy_means(policies: pd.DataFrame, sources: Mapping[str, str]) -> pd.DataF
     rows = []
     for scope, inside in scopes(table).items():
         for policy, part in table[inside].groupby("policy"):
-            difference = less.loc[pd.MultiIndex.from_frame(part[GROUP]), policy].dropna()
+            difference = less[policy].reindex(pd.MultiIndex.from_frame(part[GROUP])).dropna()
             interval = (np.nan, np.nan)
             if len(difference) > 1 and policy != EXPECTED_REGRET:
                 interval = scipy.stats.t.interval(0.95, len(difference) - 1, difference.mean(), difference.sem())
