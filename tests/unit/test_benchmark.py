@@ -11,6 +11,7 @@ from paths import ROOT
 from toposcale.__main__ import main
 from toposcale.datasets import benchmark, load_published_runs
 from toposcale.datasets.benchmark import Setting, by_share, comparison, digest_of, judge_all
+from toposcale.datasets.contestants import CONTESTANTS
 from toposcale.forecasting import Known, NoForecast, PowerLaw, Prediction
 
 PAGE = ROOT / "docs/benchmark.md"
@@ -130,3 +131,7 @@ def test_constants_digest_changes_with_one_constant():
     digest = benchmark.constants_digest(Constants)
     Constants.B = 2.5
     assert benchmark.constants_digest(Constants) != digest
+
+
+def test_benchmark_page_shows_every_contestant_in_order():
+    assert re.findall(r"^ *(\w+) +1,266 ", PAGE.read_text(), re.MULTILINE) == list(CONTESTANTS)

@@ -161,3 +161,11 @@ def test_contestant_forecasts_its_run_and_no_other_size_unless_it_knows_sizes(na
     else:
         with pytest.raises(NoForecast, match="no other size"):
             law.predict([run.target(), larger])
+
+
+def test_schedule_law_refuses_a_forecast_that_is_not_plausible():
+    """Losses that scatter by a third determine no exponent."""
+    rng = np.random.default_rng(0)
+    run = a_run(lambda steps: 4 * np.exp(rng.normal(0, 0.3, len(steps))))
+    with pytest.raises(NoForecast, match="is not plausible"):
+        AnnealingArea().fit(run.first(0.2)).predict([run.target()])

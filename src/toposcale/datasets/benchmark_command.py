@@ -44,6 +44,9 @@ HEADINGS = {
 }
 """Columns of the printed table, with their headings."""
 
+LOSS_TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Ticks of a logarithmic axis of errors, nats per token."""
+
 FORMATS = {"n": "{:,.0f}", "refused": "{:.0%}", "bias": "{:+.3f}", "coverage": "{:.0%}", "regret": "{:.4f}"}
 """Formats of the numbers; those of the other columns have three decimals."""
 
@@ -174,6 +177,10 @@ def draw(errors: "pd.DataFrame") -> "Figure":
         xlabel="share of the steps that is seen", ylabel="mean error of the final loss (nats per token)", yscale="log"
     )
     axes.set_xticks(list(errors.index), [f"{share:.0%}" for share in errors.index])
+    low, high = errors.min().min() / 1.1, errors.max().max() * 1.1
+    ticks = [tick for tick in LOSS_TICKS if low <= tick <= high]
+    axes.set_ylim(low, high)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     finish(figure, "Forecasts of the final loss of published runs, at the points that all laws forecast")

@@ -88,7 +88,7 @@ class ScheduleLaw(ABC):
         return self
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
-        """Return losses with their 95% intervals; NoForecast: one is not positive."""
+        """Return losses with their 95% intervals; NoForecast: one is not positive, or not plausible."""
         forecasts = []
         for target in targets:
             design = self._design(target.learning_rates, np.array([target.step]))[:, 0]
@@ -96,7 +96,10 @@ class ScheduleLaw(ABC):
             variances = np.einsum("ai,aij,aj->a", design, self._posterior_.covariances, design)
             value = float(self._posterior_.weights @ values)
             variance = float(self._posterior_.weights @ (variances + (values - value) ** 2))
-            forecasts.append(Prediction.of(value * self._unit, self._unit * np.sqrt(variance + DISCREPANCY**2)))
+            forecast = Prediction.of(value * self._unit, self._unit * np.sqrt(variance + DISCREPANCY**2))
+            if not forecast.is_plausible(self._unit):
+                raise NoForecast(f"its forecast, {forecast:.4g}, is not plausible")
+            forecasts.append(forecast)
         return forecasts
 
     def _design(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
