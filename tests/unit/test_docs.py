@@ -30,7 +30,16 @@ def built(source, out):
 def copy(tmp_path_factory):
     """The pages and what they link to."""
     folder = tmp_path_factory.mktemp("docs") / "toposcale"
-    listed = ["docs", "studies", "config", "results/README.md", "examples", "profiles", "CITATION.cff"]
+    listed = [
+        "docs",
+        "studies",
+        "config",
+        "results/README.md",
+        "examples",
+        "profiles",
+        "benchmarks/peers.csv",
+        "CITATION.cff",
+    ]
     for name in [*listed, *(path.name for path in ROOT.glob("*.md"))]:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
