@@ -50,10 +50,10 @@ def test_a_metric_with_the_residuals_of_the_loss_is_found_within_and_one_that_le
 
 
 def test_ahead_by_two_checkpoints_does_not_hold_the_future_of_the_metric_fixed():
-    table = run_of(1, 200)
+    table = run_of(1, 230)
     table["leads"] = table["leads"].shift(1, fill_value=0.0)  # tells the loss of now, and nothing of what comes
     table["two"] = np.append(table["validation_loss"].diff().to_numpy()[2:], [0, 0]) + 0.01 * table["drifts"]
-    table["two"] += 0.02 * np.random.default_rng(2).standard_normal(200)
+    table["two"] += 0.02 * np.random.default_rng(2).standard_normal(230)
     found = answers(table, ["leads", "two"], ahead=2)
     assert found["two", "ahead"].answer == "yes"
     assert found["leads", "ahead"].answer == "no"
