@@ -10,6 +10,7 @@ from made_runs import changed
 from planted_laws import FINAL, SIZES, run, wsd
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
+from toposcale.forecasting.decision.wording import run_of_another_size
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.training_run import Target
 
@@ -191,3 +192,16 @@ def test_a_run_in_its_warm_up_has_the_units_of_its_whole_plan():
     assert advice["forecast_curve"] == {} or advice["forecast_curve"]["loss"][0] == pytest.approx(
         advice["loss"], rel=0.02
     )
+
+
+@pytest.mark.parametrize(
+    ("n_parameters", "text"),
+    [
+        (400_000_000, "train a quarter of the size on a quarter of the tokens"),
+        (25_000_000, "train half of the size on half of the tokens"),
+        (12_000_000, "train twice the size on half of the tokens"),
+    ],
+)
+def test_find_out_first_names_a_size_the_law_was_judged_on(n_parameters, text):
+    now = run("now", n_parameters, until=0.5)
+    assert text in run_of_another_size(now)

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND, SHORTEST
 from toposcale.forecasting.decision.decay import COOLDOWN, DecayDecision
 from toposcale.forecasting.decision.expected_regret import BUDGET_USED_UP, Decision, TargetLoss, WeighedCandidate
 from toposcale.forecasting.decision.on_track import Reference, Track
-from toposcale.forecasting.decision.reasons import NO_CHOICE, to_check
+from toposcale.forecasting.decision.reasons import NO_CHOICE, UNMEASURED_SIZES, to_check
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
@@ -306,13 +307,36 @@ def find_out_first(
     if best.expected_regret < NEGLIGIBLE_REGRET:
         return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"
     if law.n_sizes < 2 and (best.candidate.from_scratch or second.candidate.from_scratch):
-        cost = run.flop_of_steps(run.final_step) / 16
-        return (
-            "how the loss scales with size: train a quarter of the size on a quarter of the tokens, to the end of the "
-            f"same schedule ({cost:.2g} FLOP), and give it as a known run"
-        )
+        return run_of_another_size(run)
     later = min(run.progress.step + max(run.final_step // 10, 1), run.final_step)
     return f"ask again at step {later:,}: by then the forecast of continuing is narrower"
+
+
+class _OtherSize(NamedTuple):
+    """Run of another size that tells how the loss scales: its shares of the size and of the tokens, and both in words."""
+
+    size: float
+    tokens: float
+    text: str
+
+
+_OTHER_SIZES = (
+    _OtherSize(1 / 4, 1 / 4, "a quarter of the size on a quarter of the tokens"),
+    _OtherSize(1 / 2, 1 / 2, "half of the size on half of the tokens"),
+    _OtherSize(2.0, 1 / 2, "twice the size on half of the tokens"),
+)
+"""From the cheapest on; the smaller ones only where the law was judged on such sizes."""
+
+
+def run_of_another_size(run: TrainingRun) -> str:
+    """Return the run that would tell how the loss scales with size, in one clause."""
+    *smaller, larger = _OTHER_SIZES
+    other = next((each for each in smaller if each.size * run.n_parameters >= UNMEASURED_SIZES[1]), larger)
+    cost = run.flop_of_steps(run.final_step) * other.size * other.tokens
+    return (
+        f"how the loss scales with size: train {other.text}, to the end of the same schedule ({cost:.2g} FLOP), and give "
+        "it as a known run"
+    )
 
 
 def target_sentence(loss: float, forecast: TargetLoss) -> str:
