@@ -97,7 +97,7 @@ def answers(verdicts=VERDICTS, forecasts=None, decisions=None, power=None, metri
     return dict(zip(table["question"], said, strict=True))
 
 
-NORM = "Which add information to the norm of the weights?"
+NORM = "Which predict the loss beyond the norm of the weights?"
 
 
 def test_who_follows_the_loss_beside_the_norm():
@@ -142,20 +142,20 @@ def test_a_correlation_of_several_runs_is_told_as_their_median():
 def test_what_a_search_found_is_told_as_found_in_a_search():
     said = answers()
     first = said["In one sentence"]
-    assert "A search of 3 features over 1 run found 1 topological feature adding information about" in first
-    assert "(none to the spectrum); test it again with fresh seeds (docs/fresh-seeds.md)" in first
+    assert "A search of 3 features over 1 run found 1 topological feature predicting" in first
+    assert "(none beyond the spectrum); test it again with fresh seeds (docs/fresh-seeds.md)" in first
     assert "topology tells" not in " ".join(said.values())
     of_norm = VERDICTS[VERDICTS["question"] == "beyond_the_norm"]
     both = pd.concat([VERDICTS, of_norm.assign(question="beyond_the_spectrum")])
-    assert "(1 to the spectrum)" in answers(both)["In one sentence"]
+    assert "(1 beyond the spectrum)" in answers(both)["In one sentence"]
 
 
 def test_a_run_that_finds_nothing_says_what_it_could_have_found():
     said = answers(NOTHING_FOUND)
     assert said[NORM].startswith(
-        "None found. No feature was found to add information to the norm of the weights. This run had 80% power"
+        "None found. No feature was found to predict the loss beyond the norm of the weights. This run had 80% power"
     )
-    assert "No test found that topology adds information to the norm" in said["In one sentence"]
+    assert "No test found that topology predicts the loss beyond the norm" in said["In one sentence"]
     assert "the run had 80% power for correlations of 0.50" in said["In one sentence"]
 
 
@@ -170,7 +170,7 @@ def test_what_was_not_tested_is_not_called_a_no():
     untested.loc[untested["question"] != "follows_the_loss", ["answer", "p", "q"]] = ["not tested", np.nan, np.nan]
     said = answers(untested, power=sensitivity("not tested", np.nan, "7 evenly spaced checkpoints"))
     assert said[NORM].startswith("Could not be tested. No feature could be tested: 7 evenly spaced checkpoints.")
-    assert "could not test whether topology adds information" in said["In one sentence"]
+    assert "could not test whether topology predicts the loss" in said["In one sentence"]
 
 
 def test_equal_answers_given_norm_and_step_are_said_to_coincide():
@@ -186,7 +186,7 @@ def test_given_the_step_alone_nothing_is_answered():
 @pytest.mark.parametrize("verdicts", [VERDICTS, NOTHING_FOUND])
 def test_the_answer_says_what_lies_outside_of_where_its_false_positive_rate_was_measured(verdicts):
     said = answers(verdicts, power=sensitivity(outside="the sizes of 2 of 5 models"))
-    for question in (NORM, "Which add information to the variance of the weights?"):
+    for question in (NORM, "Which predict the loss beyond the variance of the weights?"):
         text, numbers = said[question].split(" | ")
         assert text.endswith("Its false-positive rate was not measured at the sizes of 2 of 5 models.")
         assert "measured at 2,936 to 300,808 parameters" in numbers
@@ -501,6 +501,6 @@ def test_neural_persistence_is_held_against_the_variance_of_the_weights():
     explained.loc[of_variance, "answer"] = explained.loc[of_variance, "answer"].replace("yes", "no")
     explained.loc[of_variance & (explained["feature"] == "h1_total"), ["p", "q"]] = 0.4321
     said = answers(explained)
-    text = said["Which add information to the variance of the weights?"]
-    assert text.startswith("None found. No feature was found to add information to the variance of the weights.")
+    text = said["Which predict the loss beyond the variance of the weights?"]
+    assert text.startswith("None found. No feature was found to predict the loss beyond the variance of the weights.")
     assert said[NORM].startswith("1 of 3 tested features.")

@@ -24,7 +24,7 @@ from toposcale.io.errors import counted
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.statistics.multiple_testing import holm
 
-WHICH_ADD = "Which add information to"  # begins the questions that tests answer
+WHICH_ADD = "Which predict the loss beyond"  # begins the questions that tests answer
 UNTESTED = "Could not be tested"
 POWERLESS = "This run could not have shown it"
 HOW_TO_ADD_A_LOSS = (
@@ -116,7 +116,7 @@ def answer_beyond(
         text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control.adds_to}."
         return Answer(POWERLESS, text, numbers)
     return Answer(
-        "None found", f"No feature was found to add information to {control.adds_to}.{power_text}{limit}", numbers
+        "None found", f"No feature was found to predict the loss beyond {control.adds_to}.{power_text}{limit}", numbers
     )
 
 

@@ -88,7 +88,7 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
         return "No topology of the whole model was measured, so nothing is said on what it adds to the norm."
     name, (power, reason) = metric_name(metric), answers.sensitivity_row(sensitivity, "beyond_the_norm")
     if power is None:
-        return f"This run could not test whether topology adds information to the weight norm: {reason}."
+        return f"This run could not test whether topology predicts the loss beyond the norm: {reason}."
     found = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
     beyond_norm = found[found["question"] == "beyond_the_norm"]
     runs = counted(power["n_runs"], "run")
@@ -96,13 +96,13 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
         count = counted(len(beyond_norm), "topological feature")
         also = len(beyond_norm.merge(found[found["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
         return (
-            f"A search of {int(power['n_tested'])} features over {runs} found {count} adding information about "
-            f"the {name} to the weight norm ({also or 'none'} to the spectrum); {TEST_AGAIN}."
+            f"A search of {int(power['n_tested'])} features over {runs} found {count} predicting "
+            f"the {name} beyond the weight norm ({also or 'none'} beyond the spectrum); {TEST_AGAIN}."
         )
     if power["found"] != YES:
-        clause = "This run could not have shown that topology adds information to the norm of the weights"
+        clause = "This run could not have shown that topology predicts the loss beyond the norm of the weights"
         return (
             f"{clause}: with {power['n_points']:.0f} checkpoints of {runs} its test does not detect the {name} itself."
         )
     power_words = answers.power_sentence(power["detectable"], "the run")
-    return f"No test found that topology adds information to the norm of the weights; {power_words}."
+    return f"No test found that topology predicts the loss beyond the norm of the weights; {power_words}."

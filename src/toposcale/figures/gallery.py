@@ -59,7 +59,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Left, for each feature of the whole model: its rank correlation with the loss (median over "
         "configurations; the line spans the lowest to the highest), and the medians of its partial correlations given the "
         "norm of the weights, and given the norm and the spectrum. Right: the answers. The test of prewhitened "
-        "residuals decides whether a feature adds information to the norm, corrected for the number of features. "
+        "residuals decides whether a feature predicts the loss beyond the norm, corrected for the number of features. "
         '"Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
         settings=("tasks",),
