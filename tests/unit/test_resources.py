@@ -13,7 +13,7 @@ def test_what_a_rule_asks_for_grows_with_the_attempt():
     for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
         for amount in re.findall(r"(?:mem_mb|runtime)=(.*),", path.read_text()):
             found += 1
-            assert amount.startswith(("on_attempt(", "by_size(")), f"{path.name}: {amount}"
+            assert amount.startswith(("on_attempt(", "INPUTS.by_size(")), f"{path.name}: {amount}"
         assert "retries:" not in path.read_text(), f"{path.name}: retries belong in a profile"
     assert found > 10
 

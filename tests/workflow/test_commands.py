@@ -324,7 +324,7 @@ def is_there(words):
     programs = [
         path
         for word in words
-        for place in (ROOT / word.replace(".", "/"), ROOT / "src" / word)
+        for place in (ROOT / word.replace(".", "/"), ROOT / "src" / word.replace(".", "/"))
         for path in (ROOT / word, place.with_suffix(".py"), place / "__main__.py")
         if path.is_file() and path.suffix == ".py"
     ]

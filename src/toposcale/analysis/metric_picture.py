@@ -1,5 +1,6 @@
 """Picture of `test_metric`: a metric and the loss, their residuals, and the estimates with the power of the tests."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,21 +15,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from toposcale.analysis.metric_test import MetricTest
-
 METRIC, LOSS = picture.OTHERS[0], picture.INK
 
 
-def draw(test: "MetricTest", ax: "Axes | None" = None) -> "Figure":
+def draw(answers: pd.DataFrame, runs: Sequence[ControlledRun], ax: "Axes | None" = None) -> "Figure":
     """Draw the first metric: series, residuals and estimates, or the estimates alone into `ax`."""
-    metric = test.answers["metric"].iloc[0]
-    rows = test.answers[test.answers["metric"] == metric]
+    metric = answers["metric"].iloc[0]
+    rows = answers[answers["metric"] == metric]
     if ax is not None:
         draw_estimates(ax, rows)
         return ax.get_figure(root=True)  # type: ignore[return-value]
     figure = picture.new_figure(11.0, 3.6)
     series, residuals, estimates = figure.subplots(1, 3, width_ratios=[3, 3, 2.4])
-    run = next((run for run in test.runs if run.test and metric in run.group.keys["feature"]), None)
+    run = next((run for run in runs if run.test and metric in run.group.keys["feature"]), None)
     first = rows.iloc[0]
     if run is None:
         for axes in (series, residuals):

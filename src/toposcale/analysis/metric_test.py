@@ -66,7 +66,7 @@ class MetricTest:
         """
         from toposcale.analysis.metric_picture import draw
 
-        return draw(self, ax)
+        return draw(self.answers, self.runs, ax)
 
     def text(self) -> str:
         """Return the answers in lines."""

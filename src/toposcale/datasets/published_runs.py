@@ -112,7 +112,8 @@ class PublishedRuns(Sequence[PublishedRun]):
         for run in self:
             # The rates are computed, so their last digits depend on the machine.
             rates = f"{run.final_step} {run.schedule.rates.sum():.6g}"
-            digest.update(f"{run.facts!r} {run.source} {run.size} {run.shape} {run.objective} {rates}".encode())
+            facts = {name: value for name, value in vars(run.facts).items() if value and run.facts.is_known(name)}
+            digest.update(f"{facts} {run.source} {run.size} {run.shape} {run.objective} {rates}".encode())
             digest.update(run.steps.tobytes() + run.losses.tobytes())
         return digest.hexdigest()
 
