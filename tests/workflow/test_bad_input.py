@@ -8,7 +8,6 @@ import yaml
 
 import faults
 import toposcale
-from environment import NO_CAUSE_RECORDED
 from toposcale.io.errors import UserError
 
 pytestmark = pytest.mark.workflow
@@ -37,8 +36,7 @@ def test_a_text_from_the_future(workspace):
     os.utime(workspace.path / "train.txt", (4e9, 4e9))
     text = complaint(workspace, "results/small/corpus/tokens.safetensors")
     assert "train.txt: dated in the future" in text
-    assert "date them now, with touch, and run again" in text.splitlines()[-1]
-    assert text.rstrip().splitlines()[-1] == NO_CAUSE_RECORDED
+    assert text.rstrip().splitlines()[-1].endswith("date them now, with touch, and run again")
     assert not (workspace.results / "corpus/tokens.safetensors").exists()
 
 
