@@ -304,11 +304,10 @@ def _power_sentence(pair: RunPair) -> str:
     """Return how likely a material difference of the ends would be found, and from when on it can be."""
     found = f"{pair.end.power:.0%}" if pair.end.power >= 0.01 else "less than 1%"
     text = f"a difference of {MATERIAL_DIFFERENCE:g} nats would be found in {found} of such comparisons"
-    steps = {run.model: run.schedule.half_decayed_at for run in (pair.first, pair.second) if not run.is_finished}
     waiting = [
-        f"step {steps[run.model]:,} of {run.model}"
+        f"step {run.schedule.half_decayed_at:,} of {run.model}"
         for run in (pair.first, pair.second)
-        if run.progress.step < steps.get(run.model, 0)
+        if not run.is_finished and run.progress.step < run.schedule.half_decayed_at
     ]
     if pair.end.power >= MIN_POWER or not waiting:
         return text

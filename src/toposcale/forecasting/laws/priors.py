@@ -174,7 +174,7 @@ it, with a mean of +.94 and a standard deviation of .41; these round numbers cov
 
 WEIGHT_AVERAGE = Gaussian(1.0, 0.4)
 """Offset of log B where an average of the weights is evaluated at the end, whatever the optimizer: an average acts as a
-decay. One lineage of programs (7, not at hand here) has a mean of 1.00."""
+decay. One lineage of 7 programs, which is not part of the data set, has a mean of 1.00."""
 
 OTHER_OPTIMIZER = Gaussian(0.0, 0.5)
 """Offset of log B under an optimizer of which no published run is known."""

@@ -13,7 +13,7 @@ MIN_SHIFT = 0.03
 
 MIN_Z = 5.0
 """Standard errors of a shift, by the scatter of the rows around it. With `MIN_RELATIVE_Z` and `MIN_SHIFT` none of 600
-random laws has a shift; the published runs with one were resumed, diverged, or were digitised."""
+random laws has a shift; the published runs with one were resumed, diverged, repeat their text, or were digitised."""
 
 MIN_RELATIVE_Z = 3.4
 """Standard errors of a shift in units of the usual ones along the same curve, whose noise may be autocorrelated."""
