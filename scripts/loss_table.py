@@ -9,7 +9,7 @@ from toposcale.io import tables
 
 @_job.script
 def main(snakemake):
-    curve = loss_curves.read(snakemake.input[0])
+    curve = loss_curves.read(snakemake.input[0], pattern=snakemake.params.pattern)
     metadata = _job.provenance(snakemake)
     tables.write(training_table(curve), snakemake.output.log, metadata | log_columns(curve))
     model = snakemake.wildcards.model

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    MISSING,
     AfterValidator,
     BaseModel,
     ConfigDict,
@@ -68,11 +69,23 @@ def _has_losses(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
 
     try:
         if info.context["files_exist"]:
-            loss_curves.read(path)
+            pattern = info.data.get("losses_pattern", MISSING)
+            loss_curves.read(path, pattern=None if pattern is MISSING else pattern)
     except (UserError, OSError) as error:
         must = "a table with a step and a loss in each row, a trainer_state.json or TensorBoard files"
         raise _error(f"but must be {must}: {message_of(error)}") from None
     return path
+
+
+def _is_pattern(pattern: str) -> str:
+    """Refuse what is not the pattern of the lines of a log."""
+    from toposcale.forecasting.logs import patterns  # as above
+
+    try:
+        patterns.compiled(pattern)
+    except UserError as error:
+        raise _error(f"but {error}") from None
+    return pattern
 
 
 def _has_metrics(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
@@ -140,6 +153,11 @@ FilePath = Annotated[
 ]
 TokenizerFolder = Annotated[SomePath, Existing, AfterValidator(_has_tokenizer)]
 LossFile = Annotated[FilePath, AfterValidator(_has_losses)]
+LossesPattern = Annotated[
+    SomeText,
+    Field(json_schema_extra={"allowed": "a regular expression with groups such as (?P<step>...) and (?P<loss>...)"}),
+    AfterValidator(_is_pattern),
+]
 MetricsFile = Annotated[FilePath, AfterValidator(_has_metrics)]
 Distinct = Annotated[
     list[T], _only(lambda values: len(set(values)) == len(values)), Field(json_schema_extra={"uniqueItems": True})

@@ -123,6 +123,14 @@ class ModelFromElsewhere(ModelNotTrainedHere):
     """The seed of this training, for the tables."""
 
 
+class ModelWithLossFile(ModelFromElsewhere):
+    """Facts of a training whose losses may be in a file; its keys come first, since the file is read with them."""
+
+    losses_pattern: keys.LossesPattern | MISSING = MISSING
+    """Regular expression of the lines of a text log, whose groups name the columns, as --pattern of the command check.
+    A log that is refused offers one."""
+
+
 class PublishedModel(ModelFromElsewhere, ModelWithEmbeddings):
     """A model whose checkpoints were published, or saved by a training of the user's."""
 
@@ -146,7 +154,7 @@ class HubModel(PublishedModel):
     """The steps of the checkpoints to use."""
 
 
-class FolderModel(PublishedModel):
+class FolderModel(PublishedModel, ModelWithLossFile):
     """A folder on this machine that holds a file or a directory for each checkpoint."""
 
     kind: keys.Kind[Literal["folder"]]
@@ -171,7 +179,7 @@ class MonitorModel(ModelFromElsewhere):
     """The folder that the monitor writes to."""
 
 
-class TableModel(ModelFromElsewhere):
+class TableModel(ModelWithLossFile):
     """A loss curve without weights, for the forecasts and the decision."""
 
     kind: keys.Kind[Literal["table"]]

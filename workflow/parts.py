@@ -257,6 +257,7 @@ class Inputs:
                     "facts": model.facts,
                     "files": self.progress_files(name) if name in self.plan.with_features else {},
                     "curve": model.loss_curve,
+                    "pattern": model.losses_pattern,
                     "is_planned": model.kind == model_kinds.PLANNED,
                 }
                 for name, model in models.items()

@@ -82,6 +82,11 @@ class Model:
         return curve or self.settings.get("trainer_state")
 
     @property
+    def losses_pattern(self) -> str | None:
+        """Pattern of the lines of that file, if it is a text log that needs one."""
+        return self.settings.get("losses_pattern")
+
+    @property
     def saved_losses(self) -> list[dict[str, Any]]:
         """Rows of the metrics table for the losses that the checkpoints hold; none where there is a file of losses."""
         return [
@@ -316,8 +321,8 @@ class Plan:
         """Raise `UserError` for two trainings in one folder, or losses of other steps."""
         for name in self.names_of_kinds(model_kinds.FOLDER):
             _folder(self.config["models"][name], self.inspections.of).check_one_training()
-            if losses := self.models[name].settings.get("losses"):
-                _refuse_other_steps(name, losses, self.models[name].steps)
+            if self.models[name].settings.get("losses"):
+                _refuse_other_steps(self.models[name])
 
     def names_of_kinds(self, *kinds: model_kinds.ModelKind) -> list[str]:
         """Return the names of the models of some kinds."""
@@ -373,14 +378,15 @@ class Plan:
         return batches
 
 
-def _refuse_other_steps(model: str, losses: str, checkpoints: Sequence[int]) -> None:
+def _refuse_other_steps(model: "Model") -> None:
     """Raise `UserError` where the losses of a model are all of steps before or after its checkpoints."""
     from toposcale.forecasting.logs import loss_curves  # takes half a second, and few runs need it
 
-    steps = loss_curves.read(losses).columns["step"]
+    losses, checkpoints = model.settings["losses"], model.steps
+    steps = loss_curves.read(losses, pattern=model.losses_pattern).columns["step"]
     if checkpoints[-1] < steps[0] or checkpoints[0] > steps[-1]:
         raise UserError(
-            f"config key models.{model}.losses: {losses} has steps {steps[0]:,.0f} to {steps[-1]:,.0f}, but the "
+            f"config key models.{model.name}.losses: {losses} has steps {steps[0]:,.0f} to {steps[-1]:,.0f}, but the "
             f"checkpoints are of steps {checkpoints[0]:,} to {checkpoints[-1]:,} by their names; give both the same"
         )
 

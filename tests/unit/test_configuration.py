@@ -334,6 +334,19 @@ def test_a_loss_file_that_tells_no_losses_is_refused_while_planning(tmp_path, na
     assert config_reading.resolve({"models": models}, files_exist=True)
 
 
+def test_losses_pattern_reads_the_log_while_planning(tmp_path):
+    path = tmp_path / "main.log"
+    path.write_text("".join(f"at {step / 1000}k the loss is {9 - step / 1000}\n" for step in range(100, 2000, 100)))
+    model = {"kind": "table", "path": str(path), "n_parameters": 9}
+    with pytest.raises(UserError, match="19 lines with a loss were not understood"):
+        config_reading.resolve({"models": {"m": model}}, files_exist=True)
+    model["losses_pattern"] = r"at (?P<step>[\d.]+k) .* (?P<loss>[\d.]+)"
+    assert config_reading.resolve({"models": {"m": model}}, files_exist=True)
+    model["losses_pattern"] = r"at (?P<step>[\d.]+k)"
+    with pytest.raises(UserError, match=r"config key models.m.losses_pattern .*needs groups called step and loss"):
+        config_reading.resolve({"models": {"m": model}})
+
+
 @pytest.mark.parametrize(
     ("content", "mistake"),
     [

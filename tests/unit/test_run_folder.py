@@ -70,6 +70,17 @@ def test_advise_run_leaves_the_folder_of_the_process(run, capsys, monkeypatch, t
         toposcale.advise_run(run)
 
 
+def test_advise_run_reads_a_log_by_its_pattern(run, tmp_path):
+    rows = log(800)[["step", "loss"]].itertuples(index=False)
+    (tmp_path / "main.log").write_text("".join(f"at {step} we are at {loss}\n" for step, loss in rows))
+    file = run / "progress.json"
+    stored = json.loads(file.read_text())
+    pattern = r"at (?P<step>\d+) we are at (?P<loss>[\d.]+)"
+    stored["models"]["m"] |= {"curve": "main.log", "pattern": pattern, "files": {}}
+    file.write_text(json.dumps(stored))
+    assert [dict(advice)["step"] for advice in toposcale.advise_run(run).advices] == [800]
+
+
 def test_what_the_configuration_of_a_run_says_is_not_said_by_an_option(run, capsys):
     assert main(["advise", str(run), "--n-parameters", "25M", "--sizes", "100M"]) == 1
     assert "--n-parameters and --sizes: not used with the folder of a run" in capsys.readouterr().err

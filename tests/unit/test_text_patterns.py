@@ -89,8 +89,8 @@ def test_pattern_of_a_refusal_reads_the_file(text, reason, tmp_path, capsys):
     path = log_of(tmp_path, text)
     with pytest.raises(UserError, match=reason) as refusal:
         loss_curves.read(path)
-    assert f"a pattern reads {len(ROWS)} lines: --pattern" in str(refusal.value)
-    option = shlex.split(str(refusal.value).partition("lines: ")[2])
+    assert f"a pattern matches {len(ROWS)} of {len(ROWS)} lines with a loss: --pattern" in str(refusal.value)
+    option = shlex.split(str(refusal.value).partition("with a loss: ")[2])
     assert [loss for _, loss in points(loss_curves.read(path, pattern=option[1]))] == LOSSES
     main(["check", str(path), *option])
     assert "read by the pattern" in capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_samples_are_never_offered_as_steps(tmp_path):
     path = log_of(tmp_path, "Train Epoch: 0 [ {step}/512000 (1%)] Losses/train_loss: {loss}")
     with pytest.raises(UserError, match="they count samples") as refusal:
         loss_curves.read(path)
-    assert "--pattern" not in str(refusal.value)
+    assert "a pattern matches" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_bytes_and_times_that_grow_make_no_other_form(text, tmp_path):
 def test_means_since_an_epoch_began_are_never_offered(tmp_path):
     with pytest.raises(UserError, match="means since the epoch began") as refusal:
         loss_curves.read(log_of(tmp_path, "{step}/6000 [====>....] - ETA: 10s - loss: {loss}"))
-    assert "a pattern reads" not in str(refusal.value)
+    assert "a pattern matches" not in str(refusal.value)
 
 
 def test_suggested_pattern_takes_each_number_whole(tmp_path):

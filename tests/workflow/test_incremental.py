@@ -148,6 +148,7 @@ IDENTITY = {
     "models.{name}.kind": "another model",
     "models.{name}.path": "other files: other inputs",
     "models.{name}.losses": "other files: other inputs",
+    "models.{name}.losses_pattern": "other rows of the same file",
     "models.{name}.embeddings": "embeddings of the model are made, or leave the tables",
     "models.{name}.pattern": "other files: other inputs",
     "models.{name}.steps": "steps that are added are made, and what is gathered is gathered again",

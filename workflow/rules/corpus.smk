@@ -61,6 +61,7 @@ rule loss_table:
         "../../envs/toposcale.yaml"
     params:
         **DIGESTS.params("loss_table", "loss_table.py"),
+        pattern=lambda wildcards: PLAN.models[wildcards.model].losses_pattern,
         steps=lambda wildcards: list(PLAN.models[wildcards.model].steps),
     message:
         "Loss curve of {wildcards.model}"

@@ -145,7 +145,7 @@ class Progress:
         if self.curve is None:
             log, self.columns = tables.gather(schemas.TABLES["training"], existing.get("training", [])), {}
         else:
-            losses = loss_curves.read(self.curve)
+            losses = loss_curves.read(self.curve, pattern=stored.get("pattern"))
             log, self.columns = training_table(losses), log_columns(losses)
             metrics.append(metric_table(losses, name))
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()

@@ -142,7 +142,8 @@ def _remedy(content: bytes, chosen: Mapping[str, str], run: int | None) -> str:
             log = patterns.read(content, pattern)
             n = len(log.lines if log.lines is not None else ())
             _curve(log, chosen, run)
-            return f"a pattern reads {counted(n, 'line')}: --pattern '{pattern}'"
+            of = max(sum(b"loss" in line for line in content.lower().split(b"\n")), n)
+            return f"a pattern matches {n:,} of {counted(of, 'line')} with a loss: --pattern '{pattern}'"
     return (
         f"give a pattern of its lines, such as --pattern '{patterns.EXAMPLE}', or a CSV with the columns step and loss"
     )
