@@ -56,6 +56,22 @@ def functional_losses(rates, b, unit=200.0, beta=2.0, s=0.4):
     return lambda steps: losses[steps.astype(int)]
 
 
+@pytest.mark.parametrize("beta", [1.5, 2.0, 3.0])
+def test_functional_scaling_law_has_the_published_best_schedule(beta):
+    """Of those of one sum of rates power 2 beta - 1 of the steps to come is best (Li et al. 2026, arXiv 2602.06797).
+
+    In short runs, as here, a rate is left at the end.
+    """
+    law, intrinsic_time, left = FunctionalScalingLaw(unit=5, beta=beta), 1000, 1 - np.arange(STEPS) / STEPS
+    noise = {}
+    for power in 2 * beta - 1 + np.array([-1, -0.5, -0.1, 0, 0.1, 0.5, 1]):
+        rates = (1 + ((1 + intrinsic_time / law.unit) ** (1 / (power + 1)) - 1) * left) ** power
+        rates *= intrinsic_time / rates.sum()
+        constant = rates[0] * (1 - (1 + intrinsic_time / law.unit) ** (1 / beta - 1))
+        noise[power] = law.term(rates, np.array([STEPS - 1]))[0] + constant
+    assert min(noise, key=noise.get) == 2 * beta - 1
+
+
 @pytest.mark.parametrize("rates", [WSD, COSINE])
 @pytest.mark.parametrize(
     ("law", "losses"), [(AnnealingArea, annealing_losses), (FunctionalScalingLaw, functional_losses)]

@@ -121,9 +121,7 @@ class ScheduleLaw(ABC):
         self._time = float(steps[-1])
         design, y = self._design(run.schedule.rates_to(int(steps[-1])), steps), losses / self._unit
         noise = DISCREPANCY**2
-        for _ in range(
-            3
-        ):  # the noise is that of the residuals of the best exponent, as points that are not independent
+        for _ in range(3):  # the noise is that of the residuals of the best exponent, which are not independent
             precision = np.einsum("api,apj->aij", design, design) / noise + np.diag([1e-6, 1e-6, self.c_.sd**-2])
             right = np.einsum("api,p->ai", design, y) / noise + np.array([0.0, 0.0, self.c_.mean / self.c_.sd**2])
             covariances = np.linalg.inv(precision)
@@ -147,8 +145,6 @@ class RateChanges(NamedTuple):
     def of(cls, rates: np.ndarray) -> Self:
         """Return the changes of the rates (n_steps,); of more than `MOST_CHANGES` neighbours are merged."""
         sizes = np.diff(rates)
-        changed = np.flatnonzero(sizes)
-        first = np.unique(np.linspace(0, len(changed), MOST_CHANGES + 1).astype(int)[:-1]) if len(changed) else changed
-        ends = np.append(first[1:], len(changed))
-        middle = changed[(first + ends - 1) // 2] + 1 if len(changed) else changed
-        return cls(middle, np.add.reduceat(sizes[changed], first) if len(changed) else np.empty(0))
+        pieces = [piece for piece in np.array_split(np.flatnonzero(sizes), MOST_CHANGES) if len(piece)]
+        middle = np.array([piece[(len(piece) - 1) // 2] + 1 for piece in pieces], dtype=np.int64)
+        return cls(middle, np.array([sizes[piece].sum() for piece in pieces]))
