@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from studies.norms import NORMS
+from studies.run_permutation import RunPermutation, lagged, pair_correlations, permute_pairs
 from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.series import SERIES_KEY, configurations_of, whole_model
@@ -21,11 +22,9 @@ from toposcale.features.feature import WEIGHT_NORM
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.freedman_lane import BetweenRuns, between_runs, fit_of_configuration
+from toposcale.statistics.freedman_lane import DRAWS, BetweenRuns, between_runs, fit_of_configuration
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.permutations import DRAWS
-from toposcale.statistics.prewhitening import MIN_FOR_TEST, lagged, prewhiten, with_squares
-from toposcale.statistics.run_permutation import RunPermutation, pair_correlations, permute_pairs
+from toposcale.statistics.prewhitening import MIN_FOR_TEST, prewhiten, with_squares
 
 MIN_SEEDS = 8
 """A configuration with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""

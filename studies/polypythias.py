@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from studies import small_tables
 from studies.nulls.configurations import RUNS, table_of
 from studies.over_seeds import EarlyValues, early_values
+from studies.run_permutation import permute_pairs
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson
 from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 from toposcale.statistics.prewhitening import prewhiten, testable_segment, with_squares
-from toposcale.statistics.run_permutation import permute_pairs
 
 SEEDS, DRAWS = 9, 999
 LEVELS = (0.05, 0.0125)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.nulls.configurations import Configuration
+from studies.run_permutation import lagged, permute_pairs
 from toposcale.analysis.controls import Control
 from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
-from toposcale.statistics.prewhitening import lagged, prewhiten, residual_test, sign_flip_p_value, with_squares
-from toposcale.statistics.run_permutation import permute_pairs
+from toposcale.statistics.prewhitening import prewhiten, residual_test, sign_flip_p_value, with_squares
 
 _PERMUTED_TOGETHER = 100
 """Tests of the run permutation that are made at a time, to spare memory."""

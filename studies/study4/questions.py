@@ -37,9 +37,13 @@ from studies.study4.configurations import (
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats, orthogonal_to
-from toposcale.statistics.freedman_lane import fit_of_configuration, fitted_configurations, permuted_correlations
+from toposcale.statistics.freedman_lane import (
+    fit_of_configuration,
+    fitted_configurations,
+    permuted_correlations,
+    share_as_extreme,
+)
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
-from toposcale.statistics.permutations import share_as_extreme
 
 LEVEL = 0.05
 STRICTEST = LEVEL / 6

@@ -9,8 +9,8 @@ import pytest
 from planted_features import STEPS, N, one, rows
 from studies.over_seeds import MANY_DRAWS, between_runs_table, run_permutation_table, with_more_draws
 from toposcale.io.errors import UserError
+from toposcale.statistics.freedman_lane import DRAWS
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.permutations import DRAWS
 
 
 def passed(table):

@@ -155,7 +155,6 @@ def test_the_array_modules_do_not_import_pandas():
         "resampling",
         "prewhitening",
         "multiple_testing",
-        "run_permutation",
         "freedman_lane",
         "scaling",
         "patience",

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from toposcale.statistics.freedman_lane import between_runs
+from toposcale.statistics.freedman_lane import between_runs, share_as_extreme
 
 STUDY = ROOT / "studies/nulls/runs/study-1"
 
@@ -177,3 +177,10 @@ def test_the_false_positive_rate_is_kept_where_outcomes_follow_the_controls_of_e
     # 60 draws at 5%: 9 or more of a feature have probability 0.003.
     assert np.sum(rejected, axis=0).max() <= 8
     assert np.mean(rejected) <= 0.075
+
+
+def test_share_as_extreme_by_hand():
+    # The mean is 0.25: the first lies 0.75 away, and only the last as far.
+    assert share_as_extreme([1.0, 0.5, 0.0, -0.5]) == 0.5
+    assert share_as_extreme([2.0, 0.0, 0.0, 0.0]) == 0.25
+    assert np.isnan(share_as_extreme([np.nan, 1.0]))

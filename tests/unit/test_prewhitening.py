@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from toposcale.statistics.prewhitening import (
-    MIN_FOR_TEST,
-    lagged,
-    prewhiten,
-    residual_test,
-    sign_flip_p_value,
-    with_squares,
-)
+from toposcale.statistics.prewhitening import MIN_FOR_TEST, prewhiten, residual_test, sign_flip_p_value, with_squares
 
 REPETITIONS = 1000
 # Three standard errors above 5% at 1,000 pairs is 7.07%; the promise is 8%.
@@ -197,28 +190,3 @@ def test_series_of_other_lengths_are_an_error():
     # Three controls of 8 points have as many values as two of 12.
     with pytest.raises(ValueError, match=r"^controls: 8 points, but the series have 12$"):
         residual_test(series, series, np.ones((3, 8)))
-
-
-def test_what_other_runs_are_made_orthogonal_to_is_what_residuals_are_orthogonal_to():
-    """The trend and the control, now and before: white noise, of which no past is taken out, is orthogonal to all of it."""
-    rng = np.random.default_rng(9)
-    control, series = rng.standard_normal((1, 40)), rng.standard_normal((200, 40))
-    found = prewhiten(series, control)
-    white = found.values[found.n_fitted == 4]  # three of the trend and one of the control
-    given = lagged(control)
-    now = given[: 3 + 1]
-    assert len(white) > 50
-    np.testing.assert_allclose(white @ now.T, 0, atol=1e-9)
-    assert len(given) == 3 + 1 + found.start
-
-
-def test_the_same_content_is_fitted_once():
-    random = np.random.default_rng(0)
-    series, controls = random.normal(size=(3, 30)), random.normal(size=(1, 30))
-    fit = prewhiten(series, controls)
-    assert prewhiten(series.copy(), controls.tolist()) is fit
-    for others in ((series, controls + 1e-9), (series, None), (series[:2], controls), (-series, controls)):
-        assert prewhiten(*others) is not fit
-    assert prewhiten(series, controls, half_cosine=True) is not fit
-    with pytest.raises(ValueError, match="read-only"):
-        fit.values[0, 0] = 0.0

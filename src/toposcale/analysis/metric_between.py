@@ -20,8 +20,7 @@ from toposcale.analysis.metric_questions import (
 from toposcale.analysis.sensitivity import EFFECTS, SIMULATIONS, detectable_correlation
 from toposcale.io.errors import counted
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
-from toposcale.statistics.permutations import members_of
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration, members_of
 
 MIN_RUNS = 12
 """Runs, or settings, that are compared at least."""

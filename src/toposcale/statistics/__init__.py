@@ -6,7 +6,7 @@ docs/statistics.md says what each test can and cannot show.
 from toposcale.io.lazy_names import lazy_names
 
 _MODULES = {
-    **{"between_runs": "freedman_lane", "permute_pairs": "run_permutation", "residual_test": "prewhitening"},
+    **{"between_runs": "freedman_lane", "residual_test": "prewhitening"},
     **{"benjamini_hochberg": "multiple_testing", "holm": "multiple_testing", "testable_segment": "prewhitening"},
     "spearman": "coefficients",
 }

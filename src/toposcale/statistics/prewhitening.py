@@ -134,13 +134,6 @@ def with_squares(norms: ArrayLike) -> Floats:
     return np.vstack([norm_rows, (norm_rows - norm_rows.mean(axis=1, keepdims=True)) ** 2])
 
 
-def lagged(controls: ArrayLike) -> Floats:
-    """Return trend and controls (C, T) at the lags that `prewhiten` may use, at the points of its residuals."""
-    control_rows = as_series(controls, "controls")
-    n, start = control_rows.shape[1], max_order(control_rows.shape[1])
-    return np.vstack([trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))])
-
-
 def prewhiten(
     series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False, own_past: bool = True
 ) -> Prewhitened:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
-from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_configurations
+from toposcale.statistics.coefficients import Floats, as_series, average_ranks, orthogonal_to, pearson
+from toposcale.statistics.freedman_lane import DRAWS, blocks_within_configurations, share_as_extreme
+from toposcale.statistics.prewhitening import max_order, trend
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,14 @@ class RunPermutation:
     p: Floats
     n_permutations: int
     exact: bool
+
+
+def within_configurations(
+    configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+) -> tuple[NDArray[np.int64], bool]:
+    """Return all blocks of `blocks_within_configurations` in one, and whether these are all permutations."""
+    blocks = list(blocks_within_configurations(configurations, draws=draws, seed=seed))
+    return np.concatenate([orders for orders, _ in blocks]), blocks[0][1]
 
 
 def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> Floats:
@@ -44,6 +53,13 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
             values[np.ix_(has_features, has_metrics)] = pearson(features[has_features], metrics[has_metrics])
         correlations[:, :, :, j] = values.reshape(runs, n_features, -1).transpose(1, 2, 0)
     return correlations
+
+
+def lagged(controls: ArrayLike) -> Floats:
+    """Return trend and controls (C, T) at the lags that `prewhiten` may use, at the points of its residuals."""
+    control_rows = as_series(controls, "controls")
+    n, start = control_rows.shape[1], max_order(control_rows.shape[1])
+    return np.vstack([trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))])
 
 
 def permute_pairs(
@@ -80,7 +96,7 @@ def permute_pairs(
     --------
     Of the six pairings of three runs, none but their own is as far from the mean of 1/3.
 
-    >>> from toposcale.statistics import permute_pairs
+    >>> from studies.run_permutation import permute_pairs
     >>> test = permute_pairs([[1, 0, 0], [0, 1, 0], [0, 0, 1]], ["small"] * 3)
     >>> float(test.correlation), round(float(test.null_expectation), 4), round(float(test.p), 4)
     (1.0, 0.3333, 0.1667)

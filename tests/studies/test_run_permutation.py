@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from toposcale.statistics.permutations import share_as_extreme, within_configurations
-from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
+from studies.run_permutation import lagged, pair_correlations, permute_pairs, within_configurations
+from toposcale.statistics.prewhitening import prewhiten
 
 
 def test_all_permutations_stay_in_their_configurations_and_the_first_changes_nothing():
@@ -33,13 +33,6 @@ def test_more_permutations_than_can_be_counted_are_drawn_within_configurations()
     assert (np.sort(orders[:, :9]) == np.arange(9)).all()
     assert (np.sort(orders[:, 9:]) == [9, 10]).all()
     np.testing.assert_array_equal(orders, within_configurations(configurations, draws=500, seed=3)[0])
-
-
-def test_share_as_extreme_by_hand():
-    # The mean is 0.25: the first lies 0.75 away, and only the last as far.
-    assert share_as_extreme([1.0, 0.5, 0.0, -0.5]) == 0.5
-    assert share_as_extreme([2.0, 0.0, 0.0, 0.0]) == 0.25
-    assert np.isnan(share_as_extreme([np.nan, 1.0]))
 
 
 def test_run_permutation_of_three_runs_counted_by_hand():
@@ -109,3 +102,16 @@ def test_run_permutation_holds_its_false_positive_rate_with_controls_of_each_run
 
     assert rejected(controls) < 0.075
     assert rejected(None) > rejected(controls)
+
+
+def test_lagged_is_what_residuals_are_orthogonal_to():
+    """The trend and the control, now and before: white noise, of which no past is taken out, is orthogonal to all of it."""
+    rng = np.random.default_rng(9)
+    control, series = rng.standard_normal((1, 40)), rng.standard_normal((200, 40))
+    found = prewhiten(series, control)
+    white = found.values[found.n_fitted == 4]  # three of the trend and one of the control
+    given = lagged(control)
+    now = given[: 3 + 1]
+    assert len(white) > 50
+    np.testing.assert_allclose(white @ now.T, 0, atol=1e-9)
+    assert len(given) == 3 + 1 + found.start
