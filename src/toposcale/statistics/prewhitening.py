@@ -11,9 +11,9 @@ false-positive rate of up to 13% at a significance level of 5%. The rate is kept
 after the warm-up, and nowhere else (`make nulls`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,6 @@ MIN_FOR_TEST = 10
 WARMUPS = 2
 """The testable segment begins at so many times the warm-up."""
 MAX_ORDER = 3
-MAX_CACHED = 1000
-"""Series of which the residuals are kept; more of them are simulated, and are not asked for twice."""
 
 _NEGLIGIBLE = 1e-9  # a regressor or a residual below this share of its series is rounding noise, not information
 
@@ -143,28 +141,20 @@ def prewhiten(
     permutation does not. own_past: False for a series that leads the others, whose past is their future. ValueError: fewer
     than `MIN_FOR_TEST` points.
     """
-    series = as_series(series, "series")
+    series = np.ascontiguousarray(as_series(series, "series"))
     n = series.shape[1]
     if n < MIN_FOR_TEST:
         raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
-    fixed = as_series(controls, "controls") if controls is not None else np.empty((0, n))
-    if fixed.shape[1] != n:
-        raise ValueError(f"controls: {fixed.shape[1]} points, but the series have {n}")
-    fit = _prewhitened if len(series) <= MAX_CACHED else _prewhitened.__wrapped__
-    return fit(series.tobytes(), fixed.tobytes(), n, half_cosine, own_past)
-
-
-@lru_cache(maxsize=1024)  # a run is asked for alone, with all runs together, and for the power of the test
-def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine: bool, own_past: bool) -> Prewhitened:
-    """Return the residuals of series given the bytes of series (S, n) and of controls (C, n)."""
-    series, controls = (np.frombuffer(rows).reshape(-1, n) for rows in (series_bytes, control_bytes))
+    controls = np.empty((0, n)) if controls is None else np.ascontiguousarray(as_series(controls, "controls"))
+    if controls.shape[1] != n:
+        raise ValueError(f"controls: {controls.shape[1]} points, but the series have {n}")
     # Rows without variation are 0, and left out of the fit.
     scaled, regressors = (np.nan_to_num(standardised(rows)) * np.sqrt(n) for rows in (series, controls))
     start = max_order(n)
     present, *past = (scaled[:, start - lag : n - lag] for lag in range(start + 1))
     values, n_fitted = np.full(present.shape, np.nan), np.zeros(len(series))
     least = np.full(len(series), np.inf)
-    for order, shared in enumerate(_shared_directions(regressors.tobytes(), n, half_cosine)):
+    for order, shared in enumerate(_shared_directions(regressors, half_cosine)):
         series_directions: list[Floats] = []
         n_directions = np.full(len(series), float(len(shared)))
         for column in past[: order if own_past else 0]:
@@ -177,7 +167,6 @@ def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine:
         least[better] = criterion[better]
         values[better], n_fitted[better] = residuals[better], n_directions[better]
     values[is_constant(series) | (np.abs(values).max(axis=1) <= _NEGLIGIBLE)] = np.nan
-    values.flags.writeable = n_fitted.flags.writeable = False
     return Prewhitened(values, n_fitted, start)
 
 
@@ -299,11 +288,11 @@ class SharedFlips:
         return np.where((self._products != 0).any(axis=1), p_values, np.nan)
 
 
-@lru_cache(maxsize=1024)  # the same for the features and for the metrics
-def _shared_directions(control_bytes: bytes, n: int, half_cosine: bool) -> tuple[Floats, ...]:
-    """Return orthonormal directions (K, m) of trend and controls (C, n), with 0, 1, ... `max_order` points of the past."""
-    controls, start = np.frombuffer(control_bytes).reshape(-1, n), max_order(n)
-    directions, by_order = np.empty((0, n - start)), []
+def _shared_directions(controls: Floats, half_cosine: bool) -> Iterator[Floats]:
+    """Yield orthonormal directions (K, m) of trend and controls (C, n), with 0, 1, ... `max_order` points of the past."""
+    n = controls.shape[1]
+    start = max_order(n)
+    directions = np.empty((0, n - start))
     for order in range(start + 1):
         columns = controls[:, start - order : n - order]
         if order == 0:
@@ -311,8 +300,7 @@ def _shared_directions(control_bytes: bytes, n: int, half_cosine: bool) -> tuple
         for column in columns:
             direction, is_kept = _direction(column[None], directions, [])
             directions = np.concatenate([directions, direction[is_kept]])
-        by_order.append(directions)
-    return tuple(by_order)
+        yield directions
 
 
 def _direction(column: Floats, shared: Floats, series_directions: Sequence[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
