@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.statistics.changes import largest_change
+from toposcale.analysis.transitions import largest_change
 
 
 def test_the_papers_rule_by_hand():

@@ -10,7 +10,7 @@ import toposcale
 from toposcale.__main__ import main
 from toposcale.analysis.verdicts import verdict_tables
 from toposcale.io.errors import UserError
-from toposcale.statistics.surrogates import phase_randomised
+from toposcale.statistics.prewhitening import phase_randomised
 
 N = 80
 

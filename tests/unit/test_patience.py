@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toposcale.statistics.patience import MODES, patience_stop
+from toposcale.analysis.early_stopping import MODES, patience_stop
 
 
 def test_by_hand():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.statistics.scaling import fit_power_law, fit_power_law_with_offset
+from toposcale.analysis.scaling import fit_power_law, fit_power_law_with_offset
 
 SIZES = np.array([2936.0, 7408, 20640, 46368, 97200])
 

@@ -32,12 +32,12 @@ from toposcale.statistics.prewhitening import (
     ResidualTest,
     SharedFlips,
     max_order,
+    phase_randomised,
     prewhiten,
     residual_test,
     trend,
     with_squares,
 )
-from toposcale.statistics.surrogates import phase_randomised
 
 POINTS, POINTS_PER_COVARIATE, POINTS_OF_A_SCHEDULE = 20, 15, 10
 """Checkpoints of a run that the test needs: with fewer no degrees of freedom are left for the past, and the false-positive
