@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 
 import toposcale
 from toposcale.__main__ import main
-from toposcale.features.feature import SUMMARY
+from toposcale.features.feature import OF_COMPARISON, SUMMARY
 from toposcale.figures.matrices import draw
 from toposcale.io.errors import UserError
 
@@ -73,7 +73,8 @@ def test_the_largest_changes_are_named_and_what_has_no_value_is_too():
     after["model.layers.4.self_attn.q_proj.weight"] = 3 * before["model.layers.4.self_attn.q_proj.weight"]
     after["lm_head.weight"] = 0.5 * before["lm_head.weight"]
     del after["model.layers.5.mlp.down_proj.weight"]
-    axes = draw(toposcale.compare(before, after)).axes[0]
+    moved, axes = draw(toposcale.compare(before, after)).axes[:2]
+    assert moved.get_title("right").endswith("layers.4.self_attn.q_proj 200.0%, lm_head 50.0%, …")
     told = axes.get_title("right")
     assert told == (
         "without a value: layers.5.mlp.down_proj; largest: layers.4.self_attn.q_proj +200.0%, lm_head -50.0%, …"
@@ -85,7 +86,7 @@ def test_the_largest_changes_are_named_and_what_has_no_value_is_too():
 
 def test_a_checkpoint_that_did_not_change_has_no_largest_change():
     figure = draw(toposcale.compare(blocks(), blocks()))
-    assert [axes.get_title("right") for axes in figure.axes] == [""] * len(SUMMARY)
+    assert [axes.get_title("right") for axes in figure.axes] == [""] * len(OF_COMPARISON)
 
 
 def test_many_matrices_have_their_blocks_numbered_where_they_begin():

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from toposcale.features import description
-from toposcale.features.feature import SUMMARY
+from toposcale.features.feature import OF_COMPARISON, RELATIVE_CHANGE, SUMMARY
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.registry import lookup
 from toposcale.io.errors import UserError, listed, one_line
@@ -118,7 +118,11 @@ def _print_steps(table: Any) -> list[str]:
 
 def _legend(features: Mapping[str, str]) -> dict[str, str]:
     """Return what the short names of features stand for."""
-    return {name: f"{short:>5}  {feature_name(name)} ({name}, {lookup(name).unit})" for name, short in features.items()}
+    width = max(map(len, features.values()))
+    return {
+        name: f"{short:>{width}}  {feature_name(name)} ({name}, {lookup(name).unit})"
+        for name, short in features.items()
+    }
 
 
 _MAX_NAMED_LAYERS = 10
@@ -130,16 +134,17 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
     from toposcale.forecasting.amounts import amount
 
     rows, lines = table.reset_index(), [""]
-    features = {name: short for name, short in SUMMARY.items() if name in table}
+    features = {name: short for name, short in OF_COMPARISON.items() if name in table}
     legend = _legend(features)
     if is_change:
         lines += [
-            "relative change from the first checkpoint (- if only one has the layer), and the layer of the largest:"
+            "change: the norm of the difference over the norm in the first checkpoint",
+            "others: relative change of the feature (- if only one has the layer); and the layer of the largest:",
         ]
         for name, change in table.drop(index=ALL_LAYERS)[list(features)].abs().items():
             if change.max() > 0:
                 layer = change.idxmax()
-                legend[name] += f": {one_line(layer)} {_change(table.at[layer, name])}"
+                legend[name] += f": {one_line(layer)} {_FORMATS.get(name, _change)(table.at[layer, name])}"
     else:
         odd = table[table["odd"] != ""]
         lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MAX_NAMED_LAYERS).items()]
@@ -151,12 +156,17 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
         rows["layer"] += [" *" if reason else "" for reason in rows.pop("odd")]
         rows["parameters"] = list(map(amount, rows["parameters"]))
     form = _change if is_change else "{:.4g}".format
-    _print_table(rows.rename(columns=features | {"parameters": "params"}), dict.fromkeys(features.values(), form))
+    formats = {short: _FORMATS.get(name, form) for name, short in features.items()}
+    _print_table(rows.rename(columns=features | {"parameters": "params"}), formats)
     return lines + list(legend.values())
 
 
-def _change(relative: float) -> str:
-    return "from 0" if math.isinf(relative) else f"{relative:+.1%}"
+def _change(relative: float, sign: str = "+") -> str:
+    return "from 0" if math.isinf(relative) else f"{relative:{sign}.1%}"
+
+
+_FORMATS: Mapping[str, Callable[..., str]] = {RELATIVE_CHANGE: partial(_change, sign="")}
+"""Formats of features that are no differences."""
 
 
 def _print_table(table: Any, formats: Mapping[str, Callable[..., str]]) -> None:

@@ -13,9 +13,10 @@ import pandas as pd
 from toposcale.checkpoints import Checkpoint, FolderSource, matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.adapters import adapter_sentences, is_product, products, read_config
-from toposcale.features.feature import SUMMARY
+from toposcale.features.feature import RELATIVE_CHANGE, SUMMARY
 from toposcale.features.registry import group_of
 from toposcale.features.roles import odd_layers
+from toposcale.features.weight_changes import WeightChange, unrelated_sentences, weight_changes
 from toposcale.io import tables, weight_files
 from toposcale.io.bin_files import unwrap_weights
 from toposcale.io.errors import UserError, as_user_error, listed
@@ -34,6 +35,14 @@ class _Measurement(NamedTuple):
     diagrams: dict[str, weights.Diagrams]
     shapes: dict[str, tuple[int, int]]
     notes: list[str]
+
+
+class _Comparison(NamedTuple):
+    """Measurements of two checkpoints, and the changes of the weights by layer."""
+
+    first: _Measurement
+    second: _Measurement
+    changes: dict[str, WeightChange]
 
 
 def describe(
@@ -181,9 +190,10 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), and the features of
-        `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer of only one checkpoint is NaN,
-        and what is the same in both is left out. ``attrs["notes"]`` as in `describe`, for `after`.
+        Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), `relative_change` (the norm of the difference
+        over the norm of `before`), and the features of `toposcale.features.registry.SUMMARY`, each as (after - before) /
+        before. A layer of only one checkpoint is NaN, and what is the same in both is left out. ``attrs["notes"]`` as in
+        `describe`, for `after`; two unrelated checkpoints, such as those of two seeds, are named so.
 
     Raises
     ------
@@ -198,10 +208,11 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     --------
     >>> import numpy as np, toposcale
     >>> matrix = np.random.default_rng(0).standard_normal((6, 4))
-    >>> float(toposcale.compare({"w": matrix}, {"w": 2 * matrix}).loc["w", "frobenius_norm"])
-    1.0
+    >>> table = toposcale.compare({"w": matrix}, {"w": 2 * matrix})
+    >>> float(table.loc["w", "relative_change"]), float(table.loc["w", "frobenius_norm"])
+    (1.0, 1.0)
     """
-    first, second = _measure_both(before, after, SUMMARY, **options)
+    first, second, changes = _measure_both(before, after, SUMMARY, **options)
     order = _ordered_layers(first, second)
     earlier, later = (_summary(side.features, order) for side in (first, second))
     names = [name for name in SUMMARY if name in earlier or name in later]
@@ -210,7 +221,8 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
         table = ((later - earlier) / earlier).where(earlier != later, 0.0)
     shapes = first.shapes | second.shapes
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
-    table.attrs["notes"] = second.notes
+    table.insert(1, RELATIVE_CHANGE, [changes[layer].relative if layer in changes else np.nan for layer in order])
+    table.attrs["notes"] = [*unrelated_sentences(changes), *second.notes]
     return table
 
 
@@ -228,8 +240,9 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns `layer`, `feature`, `before`, `after` and `change` (after - before), in the units of the feature. Distances
-        between persistence diagrams, such as ``h0_wasserstein_1``, have only a `change`. A layer of only one checkpoint is
-        NaN for the other. ``attrs["notes"]`` as in `compare`.
+        between persistence diagrams, such as ``h0_wasserstein_1``, have only a `change`, and so have `relative_change`,
+        `cosine_similarity` and `subspace_overlap` (of the spans of the ten leading singular vectors). A layer of only one
+        checkpoint is NaN for the other. ``attrs["notes"]`` as in `compare`.
 
     Raises
     ------
@@ -244,7 +257,7 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     >>> round(float(table.loc[("w", "h0_total"), "after"] / table.loc[("w", "h0_total"), "before"]), 12)
     2.0
     """
-    first, second = _measure_both(before, after, **options)
+    first, second, changes = _measure_both(before, after, with_subspaces=True, **options)
     common = first.diagrams.keys() & second.diagrams.keys()
     bars = (
         tables.diagram_rows({layer: side.diagrams[layer] for layer in common}, model="m", step=step, source="weights")
@@ -253,16 +266,17 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     distances = _values(diagram_distances.distances(*bars), "change")
     sides = [_values(first.features, "before"), _values(second.features, "after")]
     table = pd.concat(sides, axis=1, sort=False).assign(change=lambda both: both["after"] - both["before"])
-    table = pd.concat([table, distances.to_frame()]).reset_index()
+    moved = _values({layer: change.features() for layer, change in changes.items()}, "change")
+    table = pd.concat([table, distances.to_frame(), moved.to_frame()]).reset_index()
     order = {layer: index for index, layer in enumerate(_ordered_layers(first, second))}
     table = table.sort_values("layer", key=lambda layers: layers.map(order), kind="stable", ignore_index=True)
-    table.attrs["notes"] = second.notes
+    table.attrs["notes"] = [*unrelated_sentences(changes), *second.notes]
     return table
 
 
 def _measure_both(
-    before: Any, after: Any, names: Collection[str] = (), **options: Any
-) -> tuple[_Measurement, _Measurement]:
+    before: Any, after: Any, names: Collection[str] = (), *, with_subspaces: bool = False, **options: Any
+) -> _Comparison:
     """Measure two checkpoints, without the weights that are the same in both unless they have no other layer in common.
 
     Raise UserError if they have no layer in common.
@@ -270,8 +284,10 @@ def _measure_both(
     sides = _open_checkpoint(before), _open_checkpoint(after)
     for unchanged in (_unchanged_digests(sides), set[str]()):
         first, second = (_measure(side, names, unchanged, **options) for side in sides)
-        if first.shapes.keys() & second.shapes.keys():
-            return first, second
+        if common := first.shapes.keys() & second.shapes.keys():
+            earlier, later = (side.matrices() for side in sides)
+            changes = weight_changes(earlier, later, common, with_subspaces=with_subspaces)
+            return _Comparison(first, second, changes)
     layers = listed(first.shapes, 5), listed(second.shapes, 5)
     raise UserError(f"the two have no layer in common; the first has {layers[0]}, the second {layers[1]}")
 

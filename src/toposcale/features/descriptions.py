@@ -6,14 +6,17 @@ from dataclasses import replace
 from functools import cache
 
 from toposcale.features.feature import (
+    COSINE,
     CURVATURE,
     NEURAL_PERSISTENCE,
     NORM,
     OF_SOURCE,
     OF_ZEROS,
     OVER_LAYERS,
+    RELATIVE_CHANGE,
     SOURCE_UNITS,
     SPECTRUM,
+    SUBSPACE_OVERLAP,
     TOPOLOGY,
     UNCERTAINTIES,
     UNREGISTERED,
@@ -138,6 +141,9 @@ FEATURES = (
     Feature("h0_surrogate_z", "H0 total persistence against surrogates of the spectrum", "null sd", TOPOLOGY),
     Feature("persistence_image", "persistence image", "", TOPOLOGY),
     Feature("persistence_landscape", "persistence landscape", "", TOPOLOGY),
+    Feature(RELATIVE_CHANGE, "relative change of the weights", "share of the norm", NORM),
+    Feature(COSINE, "cosine of the weights with those before", "dimensionless", NORM),
+    Feature(SUBSPACE_OVERLAP, "overlap of the leading subspaces", "share", SPECTRUM),
     Feature("effective_rank", "effective rank", "dimensions", SPECTRUM),
     Feature("participation_ratio", "participation ratio", "dimensions", SPECTRUM),
     Feature("eigenspectrum_decay", "α-ReQ exponent", "dimensionless", SPECTRUM, when_nan=_FEW_EIGENVALUES),

@@ -20,6 +20,9 @@ UNREGISTERED = "unregistered"  # the group of a name that nobody described
 GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER, UNREGISTERED)
 
 FROBENIUS_NORM = "frobenius_norm"
+RELATIVE_CHANGE = "relative_change"
+COSINE = "cosine_similarity"
+SUBSPACE_OVERLAP = "subspace_overlap"
 OF_SOURCE = "of the source"  # a unit that depends on what the points are: see `SOURCE_UNITS`
 
 OF_ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
@@ -98,6 +101,9 @@ SUMMARY = {
     "h1_total_scaled": "H1",
 }
 """Features that represent all others in short tables, one per kind of measurement, and their short names."""
+
+OF_COMPARISON = {RELATIVE_CHANGE: "change", **SUMMARY}
+"""Features of the short table of two checkpoints, and their short names."""
 
 UNCERTAINTIES = ("_spread", "_standard_error")
 """Suffixes of the names of uncertainties."""

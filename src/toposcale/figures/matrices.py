@@ -8,7 +8,7 @@ from textwrap import shorten
 import numpy as np
 import pandas as pd
 
-from toposcale.features.feature import SUMMARY
+from toposcale.features.feature import OF_COMPARISON, RELATIVE_CHANGE
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.registry import lookup
 from toposcale.features.roles import Role, network_order, odd_layers, role_of
@@ -78,7 +78,7 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = Non
 def draw(table: pd.DataFrame) -> Figure:
     """Return the figure of `plot_matrices`."""
     matrices = table.drop(index=ALL_LAYERS, errors="ignore") if isinstance(table, pd.DataFrame) else pd.DataFrame()
-    features = [name for name in SUMMARY if name in matrices]
+    features = [name for name in OF_COMPARISON if name in matrices]
     if not features or matrices.empty or matrices.index.name != "layer" or "shape" not in matrices:
         raise UserError("plot_matrices: a table of toposcale.describe or toposcale.compare is needed")
     has_blocks = any(re.search(r"\d", layer) for layer in matrices.index)
@@ -122,7 +122,8 @@ def _panel(axes: Axes, values: pd.Series, shapes: Mapping[str, Sequence[int]], i
         axes.plot(members, numbers[members], linestyle="", **look)
     if is_change:
         largest = values.abs().replace(np.inf, np.nan).nlargest(_MOST_CHANGED)
-        marked = {layer: f"{short_layer(layer)} {values[layer]:+.1%}" for layer in largest[largest > 0].index}
+        sign = "" if name == RELATIVE_CHANGE else "+"
+        marked = {layer: f"{short_layer(layer)} {values[layer]:{sign}.1%}" for layer in largest[largest > 0].index}
         axes.axhline(0, color=MUTED, linewidth=0.8)
     else:
         odd = odd_layers({str(layer): {name: value} for layer, value in values.items()}, shapes)
