@@ -194,3 +194,12 @@ def test_from_rows_refuses_a_value_of_another_type(column, value, error):
 def test_from_rows_rounds_a_count_to_a_number():
     made = tables.from_rows(schemas.TABLES["features"], [{"value": 2**60 + 1}, {"value": None}])
     assert made["value"].to_pylist() == [2.0**60, None]
+
+
+def test_from_columns_refuses_text_that_32_bit_offsets_cannot_count():
+    """3 GiB of zeros in three pieces, which are never read: the offsets of a column do not wrap."""
+    zeros, offsets = pa.py_buffer(np.zeros(2**30, np.uint8)), pa.py_buffer(np.array([0, 2**30], np.int32))
+    text = pa.chunked_array([pa.StringArray.from_buffers(1, offsets, zeros)] * 3)
+    columns = {"model": text, "step": [2, 1, 3], "metric": ["loss"] * 3, "value": [1.0, 2.0, 3.0]}
+    with pytest.raises(pa.ArrowInvalid, match="offset overflow"):
+        tables.from_columns(schemas.TABLES["metrics"], columns)
