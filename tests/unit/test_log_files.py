@@ -245,7 +245,7 @@ def test_objects_one_after_another_are_read_up_to_one_that_is_cut(tmp_path, name
     file = log_files.read(tmp_path / name)
     assert file.columns["step"].tolist() == [1, 2]
     assert file.columns["loss"].tolist() == [3.5, 3.4]
-    assert file.notes == ([f"the last line, {end!r}, is half-written: it was dropped"] if end else [])
+    assert file.notes == ((f"the last line, {end!r}, is half-written: it was dropped",) if end else ())
 
 
 def test_a_damaged_object_before_others_is_refused(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name, with_split
-from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries
+from toposcale.forecasting.logs.rows import LogError, Rows, columns_of_entries
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import listed
 from toposcale.io.files import regular_file
@@ -23,7 +23,7 @@ class Event(NamedTuple):
     value: float
 
 
-def read(path: Path, *, is_named: bool = False) -> Log:
+def read(path: Path, *, is_named: bool = False) -> Rows:
     """Read an event file or all of a folder; a tag of a folder called `validation`, `loss_val`, ... is a validation loss.
 
     is_named: whether the user names the loss.
@@ -39,7 +39,7 @@ def read(path: Path, *, is_named: bool = False) -> Log:
         )
     names = [tag for tag in events if plain_name(tag) not in COUNTERS]
     rows = _by_step(events, names) or _by_time(events, names)
-    return Log(columns_of_entries(rows, names), FORM)
+    return Rows(columns_of_entries(rows, names), FORM)
 
 
 def _by_step(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[dict[str, float]]:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,21 @@ from toposcale.forecasting.logs.names import (
     split_of,
     with_split,
 )
-from toposcale.forecasting.logs.rows import MOST_KEYS, TOO_MANY_NAMES, Log, LogError, RowGatherer, half_written
-from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.forecasting.logs.rows import (
+    MOST_KEYS,
+    TOO_MANY_NAMES,
+    LogError,
+    RowGatherer,
+    Rows,
+    columns_of_entries,
+    half_written,
+)
+from toposcale.forecasting.logs.trainer_states import FILE_NAME, TrainerState, evaluated, float_or_none
 from toposcale.io.errors import listed
 from toposcale.io.files import parse_json
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
+_TRAINER_KEYS = ("step", "loss", "grad_norm", "learning_rate", "lr")
 FORM = "JSON, one object a row"
 _NO_ROWS = f"neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
 _BETWEEN = re.compile(r"[\s,]*+(?=[^\]])")
@@ -36,7 +46,7 @@ def is_json(start: str) -> bool:
     return bool(re.match(r"\[\s*(?:\{\s*\"|\]|$)", start) or re.match(r"\{\s*(?:\"|\}|$)", start))
 
 
-def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -> Log | None:
+def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -> Rows | None:
     """Read the rows of a JSON file; None for a text log. Raise LogError if it is damaged, or holds no list of rows."""
     first, _, rest = content.lstrip()[:65536].partition(b"\n")
     is_printed = first.startswith((b"{'", b"[{'"))  # a dictionary as Python prints it
@@ -66,9 +76,29 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
     if rows.n_others:
         n = len(rows) + rows.n_others
         rows.notes.append(f"{rows.n_others} of {n:,} entries are not objects: they were left out")
-    lines = np.array(rows.lines)
-    log = Log(rows.columns(named), FORM, rows.notes, lines=lines if lines.any() else None)
-    return log if named or any(map(is_step_or_loss, log.columns)) else _text_inside(log) or log
+    lines, columns = np.array(rows.lines), rows.columns(named)
+    if not named and not any(map(is_step_or_loss, columns)) and (inner := _text_inside(columns)):
+        return inner
+    return Rows(columns, FORM, tuple(rows.notes), lines=lines if lines.any() else None)
+
+
+def rows_of_state(state: TrainerState) -> Rows:
+    """Return the log of transformers' Trainer, whose losses are means since the entry before, and its other metrics."""
+    history = state.content["log_history"]
+    entries = [entry for entry in history if isinstance(entry, dict)]
+    entries = [entry for entry in entries if (step := float_or_none(entry.get("step"))) is not None and step == step]
+    rate = "learning_rate" if any("learning_rate" in entry for entry in entries) else "lr"
+    evaluations = [*map(evaluated, entries)]
+    rows = [
+        {rate if name == "lr" else name: entry[name] for name in _TRAINER_KEYS if name in entry} | metrics
+        for entry, metrics in zip(entries, evaluations, strict=True)
+    ]
+    metrics = tuple(dict.fromkeys(name for row in evaluations for name in row if name != "validation_loss"))
+    notes = state.notes
+    if left_out := len(history) - len(entries):
+        notes = (*notes, f"{left_out} of {len(history):,} entries have no step: they were left out")
+    columns = columns_of_entries(rows, (*_TRAINER_KEYS, *metrics))
+    return Rows(columns, "state of a Trainer", notes, metrics=metrics, needs_losses=False)
 
 
 def _whole(text: str) -> Any:
@@ -161,12 +191,11 @@ def _has_loss(row: Any) -> bool:
     return isinstance(row, dict) and any(loss_name(name) or isinstance(row[name], dict) for name in row)
 
 
-def _text_inside(log: Log) -> Log | None:
+def _text_inside(columns: Mapping[str, np.ndarray]) -> Rows | None:
     """Return the text log that a field of the objects holds, as containers write it; None without one."""
-    for name, column in log.columns.items():
+    for name, column in columns.items():
         texts = [text for text in column if text is not None] if column.dtype == object else []
         if any("loss" in text.lower() for text in texts[:2000]):
             inner = text_logs.read("".join(text.rstrip("\n") + "\n" for text in texts).encode())
-            inner.notes.insert(0, f"the text in {name} was read, as jq -r .{name} prints it")
-            return inner
+            return replace(inner, notes=(f"the text in {name} was read, as jq -r .{name} prints it", *inner.notes))
     return None

@@ -8,7 +8,7 @@ import numpy as np
 
 from toposcale.forecasting.logs import json_logs, patterns, text_logs
 from toposcale.forecasting.logs.names import is_step_or_loss
-from toposcale.forecasting.logs.rows import Log, LogError, half_written
+from toposcale.forecasting.logs.rows import LogError, Rows, half_written
 from toposcale.io.files import read_plain_or_gzip
 
 _NUMBER = re.compile(rb"[-+]?[\d.,e+-]+|nan|none|inf|no log", re.IGNORECASE)
@@ -33,7 +33,7 @@ OTHER_FILES = {
 """Kinds of files that hold no log, each with its remedy, by a pattern of their first bytes."""
 
 
-def read(path: Path, named: Collection[str] = (), pattern: str | None = None) -> Log:
+def read(path: Path, named: Collection[str] = (), pattern: str | None = None) -> Rows:
     """Read a file; raise LogError if it is missing, damaged or not a log.
 
     named: columns that the user named. pattern: expression of the lines of a text log.
@@ -48,7 +48,7 @@ def read(path: Path, named: Collection[str] = (), pattern: str | None = None) ->
         from toposcale.forecasting.logs import table_files  # imports pyarrow
 
         form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
-        return Log(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
+        return Rows(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
     content = content.rstrip(b"\0")  # a disk that was full
     content = (
         content.lstrip(b"\0") if content.startswith(b"\0\0") else content
@@ -134,7 +134,7 @@ def _is_table(start: str, named: Collection[str]) -> bool:
     return any(map(is_step_or_loss, fields)) or bool(set(fields) & set(named))
 
 
-def _read_csv(path: Path, content: bytes, first_line: int) -> Log:
+def _read_csv(path: Path, content: bytes, first_line: int) -> Rows:
     """Read a CSV table without a half-written last line; repeated headers tell its parts apart."""
     from toposcale.forecasting.logs import table_files  # imports pyarrow
 
@@ -151,9 +151,9 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> Log:
     table, separator = table_files.parse_csv(content, path, first_line)
     lines = _lines(content, table.num_rows, first_line)
     after = np.searchsorted(lines, np.asarray(again) + first_line + 2) if starts and lines is not None else np.empty(0)
-    headers = [frozenset(after.tolist())] if len(after) else []
+    headers = (frozenset(after.tolist()),) if len(after) else ()
     form = f"CSV separated by {separator}"
-    return Log(table_files.columns_of(table, path), form, notes, lines=lines, headers=headers)
+    return Rows(table_files.columns_of(table, path), form, tuple(notes), lines=lines, headers=headers)
 
 
 def _places(content: bytes, part: bytes) -> Iterator[int]:

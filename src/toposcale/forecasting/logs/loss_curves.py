@@ -1,30 +1,30 @@
 """Loss curves as trackers export them: tables, JSON, text logs, the state of transformers' Trainer, TensorBoard files.
 
-Every reader yields rows in the order of the file, and one pass makes one `LossCurve` of them: the training log and the
+Every reader yields rows in the order of the file, and `one_run` makes one `LossCurve` of them: the training log and the
 metrics of one training. Unknown values are NaN or missing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs import (
-    event_files,
-    labels,
-    log_files,
-    measurements,
-    patterns,
-    segments,
-    text_logs,
-    trainer_states,
+from toposcale.forecasting.logs import event_files, json_logs, log_files, patterns, text_logs, trainer_states
+from toposcale.forecasting.logs.choices import in_nats, series_of
+from toposcale.forecasting.logs.grammars import logs_bits
+from toposcale.forecasting.logs.groups import (
+    one_metric_a_column,
+    one_run_of,
+    one_training,
+    refuse_steps_of_epochs,
+    refuse_table_of_runs,
 )
-from toposcale.forecasting.logs.columns import choose_columns
+from toposcale.forecasting.logs.measurements import changed_batch, measured, tokens_per_step
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
-from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries, last_number, numbers_or_nan
-from toposcale.forecasting.logs.trainer_states import float_or_none
+from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
 from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
@@ -34,7 +34,6 @@ from toposcale.io.errors import UserError, counted
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
-_TRAINER_KEYS = ("step", "loss", "grad_norm", "learning_rate", "lr")
 
 
 class LossCurve(NamedTuple):
@@ -110,16 +109,15 @@ def read(
     state = trainer_states.latest_state(path)
     with _faults_of(state.path if state else path):
         if state:
-            log, chosen = _log_of_state(state), {}
+            rows, chosen = json_logs.rows_of_state(state), {}
         elif path.is_dir() or ".tfevents." in path.name:
-            log = event_files.read(path, is_named="loss" in chosen)
+            rows = event_files.read(path, is_named="loss" in chosen)
         else:
             try:
-                log = log_files.read(path, chosen.values(), pattern)
+                rows = replace(log_files.read(path, chosen.values(), pattern), file=path.name)
             except text_logs.NotUnderstoodError as error:
                 raise LogError(f"{error}; {_remedy(error.content, chosen, run)}") from error
-            log.file = path.name
-        return _curve(log, chosen, run)._replace(trainer=state)
+        return one_run(rows, chosen, run)._replace(trainer=state)
 
 
 def of_columns(
@@ -132,16 +130,16 @@ def of_columns(
     """Return the loss curve of columns under their names in a tracker; the options are those of `read`."""
     columns = {name: values for name in columns if np.ndim(values := _as_column(columns[name]))}
     with _faults_of("the loss curve"):
-        return _curve(Log(columns), _chosen(loss_column, step_column), run)
+        return one_run(Rows(columns), _chosen(loss_column, step_column), run)
 
 
 def _remedy(content: bytes, chosen: Mapping[str, str], run: int | None) -> str:
     """Return the remedy for a text log that is not understood: a pattern that was tried on it, or how one looks."""
     if pattern := patterns.suggested(content):
         with suppress(LogError):
-            log = patterns.read(content, pattern)
-            n = len(log.lines if log.lines is not None else ())
-            _curve(log, chosen, run)
+            rows = patterns.read(content, pattern)
+            n = len(rows.lines if rows.lines is not None else ())
+            one_run(rows, chosen, run)
             of = max(sum(b"loss" in line for line in content.lower().split(b"\n")), n)
             return f"a pattern matches {n:,} of {counted(of, 'line')} with a loss: --pattern '{pattern}'"
     return (
@@ -162,66 +160,33 @@ def _chosen(loss_column: str | None, step_column: str | None) -> dict[str, str]:
     return {key: name for key, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
 
 
-def _log_of_state(state: trainer_states.TrainerState) -> Log:
-    """Return the log of transformers' Trainer, whose losses are means since the entry before, and its other metrics."""
-    history = state.content["log_history"]
-    entries = [entry for entry in history if isinstance(entry, dict)]
-    entries = [entry for entry in entries if (step := float_or_none(entry.get("step"))) is not None and step == step]
-    rate = "learning_rate" if any("learning_rate" in entry for entry in entries) else "lr"
-    evaluations = [*map(trainer_states.evaluated, entries)]
-    rows = [
-        {rate if name == "lr" else name: entry[name] for name in _TRAINER_KEYS if name in entry} | metrics
-        for entry, metrics in zip(entries, evaluations, strict=True)
-    ]
-    metrics = tuple(dict.fromkeys(name for row in evaluations for name in row if name != "validation_loss"))
-    columns = columns_of_entries(rows, (*_TRAINER_KEYS, *metrics))
-    log = Log(columns, "state of a Trainer", [*state.notes], metrics=metrics, needs_losses=False)
-    if left_out := len(history) - len(entries):
-        log.notes.append(f"{left_out} of {len(history):,} entries have no step: they were left out")
-    return log
+def one_run(rows: Rows, named: Mapping[str, str], run: int | None = None) -> LossCurve:
+    """Return the loss curve of one run of the rows of a log, or raise LogError, which asks.
 
-
-def _curve(log: Log, chosen: Mapping[str, str], run: int | None) -> LossCurve:
-    """Return the loss curve of one run of a log."""
-    labels.refuse_table_of_runs(log)
-    labels.pivot(log)
-    choose_columns(log, chosen)
-    measurements.drop_unmeasured(log)
-    measurements.mark_failure(log)
-    measurements.convert_bits(log, is_named="loss" in chosen)
-    labels.read_one_training(log)
-    _refuse_epochs(log)
-    restarts = segments.keep_one_run(log, run)
-    of_batch, parameters = log.others(OF_THE_BATCH), log.others([PARAMETERS])
-    columns = _joined(log, restarts)
-    log.low_confidence_reasons += measurements.changed_batch(log.steps, of_batch)
-    read = (*LAST_STEP, *OF_THE_BATCH, PARAMETERS)
+    named: columns that the user named, by quantity. run: number of the run, from 1.
+    """
+    refuse_table_of_runs(rows.columns)
+    series = measured(series_of(one_metric_a_column(rows), named))
+    series = in_nats(series, may_be_in_bits=logs_bits(rows.program), is_named="loss" in named)
+    series = one_training(series)
+    refuse_steps_of_epochs(series)
+    series, restarts = one_run_of(series, run)
+    columns, notes, reasons = _joined(series, restarts)
+    of_batch, parameters = series.others_called(OF_THE_BATCH), series.others_called([PARAMETERS])
     return LossCurve(
         columns,
-        tuple(log.notes),
-        tuple(log.low_confidence_reasons),
-        form=log.form or "columns",
-        names=log.names,
-        unread=tuple(name for name in log.columns if plain_name(name) not in read),
+        (*series.notes, *notes),
+        (*series.reasons, *reasons, *changed_batch(series.steps, of_batch)),
+        form=rows.form or "columns",
+        names=series.names,
+        unread=tuple(name for name in series.others if plain_name(name) not in (*LAST_STEP, *OF_THE_BATCH, PARAMETERS)),
         facts=UNKNOWN.with_provenance(
             Provenance.LOGGED,
-            final_step=last_number(log.totals),
-            tokens_per_step=float(measurements.tokens_per_step(log.steps, of_batch) or np.nan),
+            final_step=last_number(series.totals),
+            tokens_per_step=float(tokens_per_step(series.steps, of_batch) or np.nan),
             n_parameters=last_number(next(iter(parameters.values()), np.empty(0))) or np.nan,
         ),
     )
-
-
-def _refuse_epochs(log: Log) -> None:
-    """Raise LogError if the steps go back wherever an epoch begins."""
-    for name in (name for name in log.columns if name.strip().lower() == "epoch"):
-        epochs, logged = numbers_or_nan(log.columns[name]), np.flatnonzero(~np.isnan(log.main))
-        back = np.diff(log.steps[logged]) < 0
-        if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
-            raise LogError(
-                "the steps start again in each epoch; name a column that counts them over all epochs "
-                "(--step-column), or make one: (epoch - 1) x batches + batch"
-            )
 
 
 def _as_column(values: Any) -> Any:
@@ -235,9 +200,9 @@ def _as_column(values: Any) -> Any:
     return column
 
 
-def _joined(log: Log, restarts: Sequence[float]) -> dict[str, np.ndarray]:
-    """Return columns of unique, ascending steps; rows of one step are merged, and the last of two values counts."""
-    steps = log.steps
+def _joined(series: Series, restarts: Sequence[float]) -> tuple[dict[str, np.ndarray], Sequence[str], Sequence[str]]:
+    """Return columns of unique, ascending steps, in which the last value of a step counts; notes, and what is uncertain."""
+    steps = series.steps
     wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
         tokens = "; are these tokens? Divide them by the tokens per step (--tokens-per-step)"
@@ -245,21 +210,19 @@ def _joined(log: Log, restarts: Sequence[float]) -> dict[str, np.ndarray]:
             f"step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
             + (tokens if steps[wrong][0] > MOST_STEPS else "")
         )
-    joined = {name: log.values(name) for name in dict.fromkeys(("step", *LOG, *log.series))}
+    joined = {name: series.of(name) for name in dict.fromkeys(("step", *LOG, *series.values))}
     repeated = np.zeros(len(steps), dtype=bool)
     if not np.all(np.diff(steps) > 0):
         joined, repeated = _merged(joined)
     unique = joined["step"]
-    if repeated.any():
-        log.notes.append(logged_again(int(repeated.sum())))
+    notes = [logged_again(int(repeated.sum()))] if repeated.any() else []
     validation = joined.get("validation_loss", np.empty(0))
     numbers, broken = np.flatnonzero(np.isfinite(validation)), np.flatnonzero(np.isinf(validation))
     if len(later := broken[broken > numbers.max(initial=-1)]):
         newest = f"; the last number is at step {unique[numbers[-1]]:,.0f}" if len(numbers) else ""
-        log.notes.append(f"the validation loss is not a number since step {unique[later[0]]:,.0f}{newest}")
-    main = joined["loss"] if "loss" in log.series else joined.get("validation_loss", joined["loss"])
-    log.low_confidence_reasons += _drops(unique, main, [*restarts, *unique[repeated]])
-    return joined
+        notes.append(f"the validation loss is not a number since step {unique[later[0]]:,.0f}{newest}")
+    main = joined["loss"] if "loss" in series.values else joined.get("validation_loss", joined["loss"])
+    return joined, notes, [*_drops(unique, main, [*restarts, *unique[repeated]])]
 
 
 def _merged(columns: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:

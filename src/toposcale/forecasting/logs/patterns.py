@@ -24,7 +24,7 @@ from toposcale.forecasting.logs.names import (
     plain_name,
     split_of,
 )
-from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries
+from toposcale.forecasting.logs.rows import LogError, Rows, columns_of_entries
 from toposcale.forecasting.logs.text_logs import OTHER_AXES, count_over_epochs, with_steps
 from toposcale.io.errors import UserError, counted
 
@@ -47,7 +47,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return expression
 
 
-def read(content: bytes, pattern: str) -> Log:
+def read(content: bytes, pattern: str) -> Rows:
     """Read the lines of a text log that a pattern matches, and the facts that other lines state."""
     expression = compiled(pattern)
     lines, numbers = _lines(content)
@@ -73,7 +73,7 @@ def read(content: bytes, pattern: str) -> Log:
         notes.append(f"{count} the word loss and no match, the first: {text}")
     notes += with_steps(columns, precedes=False)
     count_over_epochs(columns)
-    return Log(columns, "text log", notes, lines=np.array(numbers)[rows])
+    return Rows(columns, "text log", tuple(notes), lines=np.array(numbers)[rows])
 
 
 def _lines(content: bytes) -> tuple[list[str], list[int]]:

@@ -1,8 +1,8 @@
-"""Rows of a log: what every reader returns and every pass over it changes, and how rows of objects become columns."""
+"""Rows of a log, which every reader returns; series of its quantities, which every pass returns; columns of objects."""
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,69 +23,98 @@ MOST_NESTED = 8
 
 
 class LogError(ValueError):
-    """Log without one reading, which any reader or pass may find; the message follows the name of the file."""
+    """Log without one reading, whose message follows the name of the file."""
 
 
-@dataclass
-class Log:
-    """Rows of a log in the order of the file: a reader makes it, and each pass over it changes what it holds.
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a log in the order of the file, which a reader returns.
 
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
-    form, file: format and name of the file. notes, low_confidence_reasons: on what was left out or changed. lines: line of
-    each row, if known. headers: the rows before which a header stands, for each kind of header. program: training program
-    of a text log. metrics: columns that are other metrics than losses. needs_losses: whether it is refused without a step
-    and a loss. names, series: once they are chosen, the names of the columns and float arrays (rows,) by quantity;
-    `columns` are the others then, and `totals` the total steps that each row states, (rows,).
+    form, file: format and name of the file. notes, reasons: on what was left out, and what makes a forecast uncertain.
+    lines: line of each row, if known. headers: the rows before which a header stands, for each kind of header. program:
+    training program of a text log. metrics: columns that are other metrics than losses. needs_losses: whether it is refused
+    without a step and a loss.
     """
 
-    columns: dict[str, Any]
+    columns: Mapping[str, Any]
     form: str = ""
-    notes: list[str] = field(default_factory=list)
-    low_confidence_reasons: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     lines: np.ndarray | None = None
-    headers: Sequence[frozenset[int]] = ()
+    headers: tuple[frozenset[int], ...] = ()
     program: str = ""
     file: str = ""
-    metrics: Sequence[str] = ()
+    metrics: tuple[str, ...] = ()
     needs_losses: bool = True
-    names: dict[str, str] = field(default_factory=dict)
-    series: dict[str, np.ndarray] = field(default_factory=dict)
-    totals: np.ndarray = field(default_factory=lambda: np.empty(0))
-
-    @property
-    def steps(self) -> np.ndarray:
-        """Steps, (rows,)."""
-        return self.series["step"]
-
-    @property
-    def main(self) -> np.ndarray:
-        """Training losses, or validation losses where there are none, (rows,)."""
-        return self.values("loss" if "loss" in self.series else "validation_loss")
-
-    def values(self, quantity: str) -> np.ndarray:
-        """Return the values of a quantity (rows,), NaN if it is not logged."""
-        return self.series[quantity] if quantity in self.series else np.full(len(self.steps), np.nan)
-
-    def others(self, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Return the columns beside the series with one of these plain names, as numbers (rows,)."""
-        return {name: numbers_or_nan(self.columns[name]) for name in self.columns if plain_name(name) in names}
-
-    def drop_empty_loss(self) -> None:
-        """Drop a training loss of which nothing is known."""
-        if np.isnan(self.values("loss")).all():
-            self.series.pop("loss", None)
-
-    def keep(self, rows: np.ndarray) -> None:
-        """Keep the rows of these indices, in this order; headers stay before the rows that follow if it ascends."""
-        self.series = {name: values[rows] for name, values in self.series.items()}
-        self.columns = {name: np.asarray(values)[rows] for name, values in self.columns.items()}
-        self.lines = None if self.lines is None else self.lines[rows]
-        self.totals = self.totals[rows]
-        self.headers = [frozenset(np.searchsorted(rows, [*before]).tolist()) for before in self.headers]
 
     def place(self, row: int) -> str:
         """Return where a row stands, for a message."""
         return f"row {row + 1:,}" if self.lines is None else f"line {self.lines[row]:,}"
+
+
+@dataclass(frozen=True)
+class Series:
+    """Step, losses and other quantities of the rows of a log; each pass over them returns others.
+
+    values: float arrays (rows,) by quantity, `step` among them. names: their columns. others: columns that are not read.
+    totals: last step of the training that each row states, (rows,). rows: where they were read from, and kept: which of
+    those rows they are, (rows,). notes, reasons: as those of `Rows`.
+    """
+
+    rows: Rows
+    values: Mapping[str, np.ndarray]
+    names: Mapping[str, str]
+    others: Mapping[str, np.ndarray]
+    totals: np.ndarray
+    kept: np.ndarray
+    notes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Steps, (rows,)."""
+        return self.values["step"]
+
+    @property
+    def main(self) -> np.ndarray:
+        """Training losses, or validation losses where there are none, (rows,)."""
+        return self.of("loss" if "loss" in self.values else "validation_loss")
+
+    def of(self, quantity: str) -> np.ndarray:
+        """Return the values of a quantity (rows,), NaN if it is not logged."""
+        return self.values.get(quantity, np.full(len(self.steps), np.nan))
+
+    def others_called(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the columns that are not read with one of these plain names, as numbers (rows,)."""
+        return {name: numbers_or_nan(self.others[name]) for name in self.others if plain_name(name) in names}
+
+    def changed(self, values: Mapping[str, np.ndarray], *notes: str) -> "Series":
+        """Return these with other values of some quantities, and further notes; without a loss of which none is known."""
+        values = {**self.values, **values}
+        if "loss" in values and np.isnan(values["loss"]).all():
+            del values["loss"]
+        return replace(self, values=values, notes=(*self.notes, *notes))
+
+    def keep(self, rows: np.ndarray) -> "Series":
+        """Return the rows of these indices, in this order."""
+        return replace(
+            self,
+            values={name: values[rows] for name, values in self.values.items()},
+            others={name: np.asarray(values)[rows] for name, values in self.others.items()},
+            totals=self.totals[rows],
+            kept=self.kept[rows],
+        )
+
+    def headers(self) -> list[frozenset[int]]:
+        """Return the rows before which a header stands, for each kind of header; [] where rows are in another order."""
+        if np.any(np.diff(self.kept) < 0):
+            return []
+        return [frozenset(np.searchsorted(self.kept, [*before]).tolist()) for before in self.rows.headers]
+
+    def place(self, row: int) -> str:
+        """Return where a row stands, for a message."""
+        return self.rows.place(int(self.kept[row]))
 
 
 def last_number(values: np.ndarray) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 from toposcale.forecasting.logs.grammars import GRAMMARS, MARK
 from toposcale.forecasting.logs.line_forms import RANKS, SEVERAL, UNREAD, Form, Kind, split_of_loss
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, loss_name
-from toposcale.forecasting.logs.rows import Log, LogError, half_written
+from toposcale.forecasting.logs.rows import LogError, Rows, half_written
 from toposcale.forecasting.logs.step_lines import (
     GIVE_STEPS,
     NO_STEP,
@@ -53,7 +53,7 @@ class NotUnderstoodError(LogError):
     content = b""
 
 
-def read(content: bytes) -> Log:
+def read(content: bytes) -> Rows:
     """Read a text log; raise LogError if it holds no losses with steps, or too many lines that are not understood."""
     try:
         return _read(content)
@@ -62,7 +62,7 @@ def read(content: bytes) -> Log:
         raise
 
 
-def _read(content: bytes) -> Log:
+def _read(content: bytes) -> Rows:
     """Read a text log."""
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
@@ -91,7 +91,7 @@ def _read(content: bytes) -> Log:
     notes += with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     count_over_epochs(columns)
     columns |= {"value": columns.pop("loss")} if program == "MLflow" else {}
-    return Log(columns, "text log", notes, reasons, at_lines, headers, program)
+    return Rows(columns, "text log", tuple(notes), tuple(reasons), at_lines, tuple(headers), program)
 
 
 def _left_out(lines: Lines, forms: Sequence[Form]) -> tuple[list[str], list[str]]:

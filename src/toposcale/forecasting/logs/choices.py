@@ -1,0 +1,417 @@
+"""Choices: which columns of a log hold the step, the losses, the learning rate and the gradient norm, and in which unit.
+
+Each returns what it chose, why, and what it left out; what has two readings is asked here, and nowhere else.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.logs.groups import METRICS, labels_of
+from toposcale.forecasting.logs.names import (
+    AXIS,
+    BITS,
+    COUNTERS,
+    END,
+    LAST_STEP,
+    NO_LOSS,
+    NORMS,
+    OF_LOSSES,
+    PERPLEXITY,
+    RATES,
+    TEST,
+    TRAINING,
+    VALIDATION,
+    Counter,
+    LossName,
+    loss_name,
+    plain_name,
+    split_of,
+)
+from toposcale.forecasting.logs.rows import LogError, Rows, Series, as_numbers, known_cells, numbers_or_nan
+from toposcale.forecasting.logs.trainer_states import float_or_none
+from toposcale.io.errors import listed
+
+HIGHEST_RATE = 0.1
+"""Highest value of a curve without a name that may be a learning rate; a loss in nats per token begins above it."""
+
+LARGEST_DISAGREEMENT = 0.03
+"""Largest relative difference of a loss and the logarithm of its perplexity, which may be means over other rows."""
+
+SAME_BASE = 0.02
+"""Largest difference of log(perplexity) / loss from 1 (nats) or from ln 2 (bits)."""
+
+_STEP_OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
+_IN_BITS = "if the losses are in bits, multiply them by 0.6931; if in nats, say so with --loss-column {} (loss_column)"
+
+
+class Choice(NamedTuple):
+    """Columns by quantity that were chosen; what was left out and why; what makes a forecast uncertain."""
+
+    names: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def series_of(rows: Rows, named: Mapping[str, str]) -> Series:
+    """Return the series of the columns of each quantity: step, loss, validation_loss, learning_rate, gradient_norm.
+
+    named: columns that the user named, by quantity ("step", "loss"); no other training loss is read then.
+    """
+    columns = {name: values for name, values in _without_totals(rows.columns).items() if name not in rows.metrics}
+    by_user = {quantity: _column_called(columns, quantity, name) for quantity, name in named.items()}
+    # W&B adds columns for the extremes of a metric.
+    plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
+    losses = {name: loss for name in plain_of if name not in by_user.values() and (loss := loss_name(name))}
+    choices = [Choice(by_user)]
+    if "step" not in by_user:
+        choices.append(choose_step(columns, losses))
+    if "loss" not in by_user:
+        choices.append(choose_losses(columns, losses))
+    choices += [_only_column(plain_of, "learning_rate", RATES), _only_column(plain_of, "gradient_norm", NORMS)]
+    if not any(choice.names.keys() & {"loss", "validation_loss"} for choice in choices):
+        choices.append(_unnamed_loss(rows, columns))
+    names = {quantity: name for choice in choices for quantity, name in choice.names.items()}
+    order = ("step", "loss", "gradient_norm", "learning_rate", "validation_loss")
+    names = {quantity: names[quantity] for quantity in order if quantity in names}
+    if rows.needs_losses:
+        _refuse_bits(names, columns)
+        _refuse_missing(names, columns, rows.form)
+    series = _measured(rows, columns, names)
+    totals, contradiction = _totals(series)
+    notes = (*rows.notes, *(note for choice in choices for note in choice.notes), *contradiction)
+    reasons = (*rows.reasons, *(reason for choice in choices for reason in choice.reasons))
+    return replace(series, totals=totals, notes=notes, reasons=reasons)
+
+
+def _without_totals(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns, those of a step and its total such as `10/3000` in two."""
+    result = dict(columns)
+    for name, values in columns.items():
+        step, _, total = name.rpartition("/")
+        is_pair = plain_name(step) in COUNTERS and plain_name(total) in LAST_STEP
+        texts = np.asarray(values) if is_pair or plain_name(name) in COUNTERS else np.empty(0)
+        if texts.dtype != object and texts.dtype.kind != "U":
+            continue
+        pairs = [_STEP_OF_TOTAL.fullmatch(text) if isinstance(text, str) else None for text in texts.tolist()]
+        if any(pairs) and all(pair or text is None for pair, text in zip(pairs, texts.tolist(), strict=True)):
+            del result[name]
+            result[step if is_pair else name] = np.array([float(pair[1]) if pair else np.nan for pair in pairs])
+            result.setdefault(END, np.array([float(pair[2]) if pair else np.nan for pair in pairs]))
+    return result
+
+
+def _column_called(columns: Collection[str], quantity: str, name: str) -> str:
+    """Return the column that the user named, also by another spelling; raise LogError if there is none."""
+    alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain_name(name)]
+    alike = alike or [one for one in columns if (loss := loss_name(name)) and loss == loss_name(one)]
+    if len(alike) != 1:
+        raise LogError(f"no column {name} for the {quantity}; its columns are {listed([*columns], 40)}")
+    return alike[0]
+
+
+def _only_column(plain_of: Mapping[str, str], quantity: str, aliases: Collection[str]) -> Choice:
+    """Choose the only column with one of the names of a quantity."""
+    present = [name for alias in aliases for name in plain_of if plain_of[name] == alias]
+    present += [name for name in plain_of if aliases is RATES and name.lower().startswith("lr-")]
+    if len(present) > 1:
+        raise LogError(
+            f"columns {' and '.join(present)} both hold the {quantity.replace('_', ' ')}; remove one of them"
+        )
+    return Choice({quantity: present[0]} if present else {})
+
+
+def choose_step(columns: Mapping[str, Any], losses: Mapping[str, LossName]) -> Choice:
+    """Choose the column that counts the updates of the weights; note if another counts more.
+
+    Only those count that most rows with a loss have.
+    """
+    counters = {name: values for name, values in columns.items() if plain_name(name) in COUNTERS}
+    lengths = {len(columns[name]) for name in (*counters, *losses)}
+    if losses and len(lengths) == 1:
+        has_loss = np.any([known_cells(columns[name]) for name in losses], axis=0)
+        usual = {
+            name: values
+            for name, values in counters.items()
+            if 2 * known_cells(values)[has_loss].sum() > has_loss.sum()
+        }
+        counters = usual or counters
+    kinds = {name: COUNTERS[plain_name(name)] for name in counters}
+    ranked = sorted(counters, key=lambda name: -kinds[name])
+    steps = {name: known for name in ranked if _is_whole(known := numbers_or_nan(counters[name]))}
+    ranked = [*steps, *(name for name in ranked if name not in steps)]
+    for name in (name for name in ranked[1:] if name in steps and kinds[name] is not Counter.TRACKER):
+        best = ranked[0]
+        if kinds[name] is Counter.MICRO_STEP and _goes_back(steps[name]) and not _goes_back(steps[best]):
+            continue  # it numbers the parts of a step
+        ratio = _ratio(steps[name], steps[best])
+        if abs(ratio - 1) < 1e-6 or np.isnan(ratio):
+            continue
+        if kinds[name] == kinds[best] or ratio < 1:
+            raise LogError(f"columns {best} and {name} count differently; name one with --step-column (step_column)")
+        return Choice(
+            {"step": best}, (f"{name} advances {ratio:.3g} times as fast as {best}, which counts the updates",)
+        )
+    return Choice({"step": ranked[0]} if ranked else {})
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    return not np.any(values[np.isfinite(values)] % 1) and bool(np.isfinite(values).any())
+
+
+def _goes_back(values: np.ndarray) -> bool:
+    return bool(np.any(np.diff(values[np.isfinite(values)]) < 0))
+
+
+def _ratio(values: np.ndarray, others: np.ndarray) -> float:
+    """Return how many times as fast as others values advance, NaN if unknown."""
+    known = np.isfinite(values) & np.isfinite(others)
+    advances = np.abs(np.diff(values[known])).sum(), np.abs(np.diff(others[known])).sum()
+    return float(advances[0] / advances[1]) if min(advances) > 0 else np.nan
+
+
+def choose_losses(columns: Mapping[str, Any], losses: Mapping[str, LossName]) -> Choice:
+    """Choose the columns of the training loss and of the validation loss; a test loss counts without one."""
+    parts = [name for name, loss in losses.items() if loss.is_part and loss.split is TRAINING]
+    whole = {name: loss for name, loss in losses.items() if not loss.is_part}
+    training, validation, test = (
+        {name: loss for name, loss in whole.items() if loss.split is split} for split in (TRAINING, VALIDATION, TEST)
+    )
+    counts = {name: known_cells(columns[name]).sum() for name in training} if len(training) > 1 else {}
+    if max(counts.values(), default=0) > 1:  # a single value is the mean of the training
+        training = {name: loss for name, loss in training.items() if counts[name] > 1}
+    has_part = len(whole) < len(losses)
+    names: dict[str, str] = {}
+    notes: list[str] = []
+    reasons: tuple[str, ...] = ()
+    for quantity, of_split in {"loss": training, "validation_loss": validation or test}.items():
+        if of_split:
+            names[quantity], left_out = _one_loss(columns, of_split, has_part, quantity.replace("_", " "))
+            notes += left_out
+    if training and parts and not losses[names["loss"]].is_cross_entropy:
+        reasons = (
+            f"{names['loss']} may include {listed(parts, 4)}, which are logged beside it; name that of the language model "
+            "with --loss-column (loss_column)",
+        )
+    if validation and test:
+        notes.append(f"{listed([*test], 4)} was left out, since there is a validation loss")
+    return Choice(names, tuple(notes), reasons)
+
+
+def _one_loss(
+    columns: Mapping[str, Any], losses: Mapping[str, LossName], has_part: bool, quantity: str
+) -> tuple[str, list[str]]:
+    """Return the column of one training loss or validation loss under several names, and a note on the others."""
+    values = {name for name, loss in losses.items() if not loss.is_mean} or set(losses)
+    plain = {name for name in values if losses[name].is_cross_entropy and not losses[name].is_total}
+    hold_more = all(
+        losses[name].is_total or (has_part and not losses[name].is_cross_entropy) for name in values - plain
+    )
+    chosen = plain if len(plain) == 1 and hold_more else values
+    first, *others = sorted(
+        (name for name in losses if name in chosen), key=lambda name: -known_cells(columns[name]).sum()
+    )
+    if any(_differ(columns[first], columns[name]) for name in others):
+        if len(agreeing := _logarithms_of_perplexities(columns, chosen)) == 1:
+            return agreeing[0], []
+        called = " and ".join(name for name in losses if name in chosen)
+        remedy = "remove one of them, or name the loss with --loss-column (loss_column)"
+        raise LogError(f"columns {called} both hold the {quantity}; {remedy}")
+    left_out = [name for name in losses if name not in chosen]
+    note = f"{first} is read; {listed(left_out, 4)}, a total or a mean by its name, was left out"
+    return first, [note] if left_out else []
+
+
+def _differ(values: Any, others: Any) -> bool:
+    """Return whether two columns of losses differ where both are known; columns that are never both known do."""
+    known = known_cells(values) & known_cells(others)
+    values, others = numbers_or_nan(values)[known], numbers_or_nan(others)[known]
+    return not len(values) or not np.allclose(values, others, rtol=1e-6, atol=1e-12)
+
+
+def _unnamed_loss(rows: Rows, columns: Mapping[str, Any]) -> Choice:
+    """Choose the curve that TensorBoard or MLflow exports without its name; raise LogError if it is not a loss."""
+    column = next((name for name in columns if plain_name(name) == "value"), "")
+    if not column or any(labels_of(columns, METRICS)):
+        return Choice({})
+    run, has_tag, tag = rows.file.removesuffix(".gz").removesuffix(".csv").rpartition("-tag-")
+    highest = np.nanmax(numbers_or_nan(columns[column]), initial=0)
+    loss, plain = loss_name(tag), plain_name(tag)
+    is_other = bool(NO_LOSS.fullmatch(plain)) or (
+        loss.is_part if loss else bool(has_tag) and not OF_LOSSES.search(plain)
+    )
+    if is_other or 0 < highest < HIGHEST_RATE:
+        curve = f"{tag or column}, which goes up to {highest:.3g},"
+        raise LogError(f"{curve} is not the loss of a step; give its file (or name it: --loss-column {column})")
+    split = split_of(tag) or split_of(run)
+    return Choice({"loss" if split in (TRAINING, None) else "validation_loss": column})
+
+
+def _refuse_bits(names: Mapping[str, str], columns: Collection[str]) -> None:
+    """Raise LogError if the name of the loss, or of any column if there is none, says bits."""
+    losses = [names[quantity] for quantity in ("loss", "validation_loss") if quantity in names]
+    if bits := [name for name in losses or columns if BITS.search(name.lower())]:
+        raise LogError(
+            f"column {bits[0]} is in bits by its name, but a loss must be in nats per token: bits per token "
+            "x 0.6931 (bits per byte x bytes per token x 0.6931); give it as a column called loss"
+        )
+
+
+def _refuse_missing(names: Collection[str], columns: Collection[str], form: str) -> None:
+    """Raise LogError if there is no column for the step or for a loss."""
+    usual = {"step": "step, train/global_step, trainer/global_step", "loss": "loss, train/loss, train_loss"}
+    has = {"step": "step" in names, "loss": "loss" in names or "validation_loss" in names}
+    missing = [quantity for quantity in usual if not has[quantity]]
+    if not missing:
+        return
+    if columns and all(re.fullmatch(r"[-+\d.eE]+", name) for name in columns):
+        raise LogError("its first line holds numbers; begin it with the names of the columns: step,loss")
+    form = f" ({form})" if form else ""
+    present = f"its columns are {listed([*columns], 40)}{form}" if columns else "it has none"
+    if missing == ["step"] and (step := _step_of_axis(columns)):
+        raise LogError(f"no column for step; {present}. Add one called step: {step}")
+    raise LogError(
+        f"no column for {' and '.join(missing)}; {present}. Call it {usual[missing[0]]}, or name it: "
+        f"--{missing[0]}-column of the command, {missing[0]}_column in Python"
+    )
+
+
+def _step_of_axis(columns: Iterable[str]) -> str:
+    """Return how steps follow from the column that counts something else; "" without one."""
+    by_unit = {axis[1]: name for name in columns if (axis := AXIS.fullmatch(plain_name(name)))}
+    epoch = by_unit.pop("epoch", "")
+    if "batch" in by_unit:
+        return "(epoch - first epoch) x batches of an epoch + batch" if epoch else ""
+    if unit := next(iter(by_unit), ""):
+        return f"{by_unit[unit]} / {unit} of a step"
+    return f"{epoch} x steps of an epoch, or count epochs as steps: --step-column {epoch}" if epoch else ""
+
+
+def _measured(rows: Rows, columns: Mapping[str, Any], names: Mapping[str, str]) -> Series:
+    """Return the chosen columns as numbers; raise LogError for one without, or of another length, and for no rows."""
+    n_rows = len(next(iter(columns.values()), ()))
+    values = {quantity: _floats(rows, columns[name], name) for quantity, name in names.items()}
+    if len({len(numbers) for numbers in values.values()}) > 1:
+        lengths = ", ".join(f"{name} {len(values[quantity])}" for quantity, name in names.items())
+        raise LogError(f"the columns are not of one length: {lengths}")
+    steps = values.setdefault("step", np.empty(0))
+    if names and not len(steps):
+        raise LogError("no rows; a loss table has one row per logged step")
+    losses = {names[quantity]: values[quantity] for quantity in ("loss", "validation_loss") if quantity in names}
+    if losses and not any(np.isfinite(numbers).any() for numbers in losses.values()):
+        raise LogError(f"{' and '.join(losses)} holds no number")
+    values |= {name: np.asarray(rows.columns[name], dtype=np.float64) for name in rows.metrics}
+    others = {
+        name: numbers
+        for name, numbers in columns.items()
+        if name not in names.values() and getattr(numbers, "ndim", 1) == 1 and len(numbers) == n_rows
+    }
+    series = Series(rows, values, names, others, np.full(len(steps), np.nan), np.arange(len(steps)))
+    return series.changed({})
+
+
+def _floats(rows: Rows, values: Any, name: str) -> np.ndarray:
+    """Return a column as numbers; raise LogError that names the first cell that is none."""
+    cells = np.asarray(values)
+    if cells.ndim != 1:
+        raise LogError(f"column {name} is not a list of numbers")
+    try:
+        return as_numbers(values)
+    except (TypeError, ValueError) as error:
+        row = next((row for row, cell in enumerate(cells) if cell is not None and float_or_none(cell) is None), 0)
+        reason = f"{rows.place(row)} has {str(cells[row])[:40]!r}" if len(cells) else str(error).splitlines()[0]
+        raise LogError(f"column {name} contains values that are not numbers ({reason}); mend or delete it") from error
+
+
+def _totals(series: Series) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the last step of the training that each row states, NaN where none is, and a note where two contradict."""
+    unknown = np.full(len(series.steps), np.nan)
+    stated = {name: np.where(values > 0, values, np.nan) for name, values in series.others_called(LAST_STEP).items()}
+    highest, lowest = (extreme.reduce([unknown, *stated.values()]) for extreme in (np.fmax, np.fmin))
+    contradictory = np.flatnonzero(highest > lowest)
+    if not len(contradictory):
+        return highest, ()
+    row = {name: values[contradictory[0]] for name, values in stated.items()}
+    totals = " and ".join(f"{name} {total:,.0f}" for name, total in row.items() if total > 0)
+    return unknown, (f"the last step is not read, since {totals} contradict each other",)
+
+
+def in_nats(series: Series, *, may_be_in_bits: bool, is_named: bool) -> Series:
+    """Return the losses in nats; raise LogError where a perplexity beside them contradicts their unit, or the loss.
+
+    may_be_in_bits: whether the program of the log logs bits. is_named: whether the user named the loss, and so answered.
+    """
+    ratios = [*_perplexity_ratios(series)]
+    if may_be_in_bits:
+        return _from_bits(series, [ratio for *_, ratio in ratios], is_named=is_named)
+    if is_named:
+        return series
+    for column, quantity, ratio in ratios:
+        if abs(ratio - np.log(2)) <= SAME_BASE:
+            name = series.names[quantity]
+            raise LogError(f"{column} is 2^{name}: {_IN_BITS.format(name)}")
+    agreed = {column for column, _, ratio in ratios if abs(ratio - 1) <= LARGEST_DISAGREEMENT}
+    for column, quantity, _ in ratios:
+        if column not in agreed:
+            series = _loss_of(series, column, quantity)
+    return series
+
+
+def _from_bits(series: Series, ratios: Collection[float], *, is_named: bool) -> Series:
+    """Return losses of a program that logs them to base 2, unless its perplexities are those of nats."""
+    program = series.rows.program
+    if any(abs(ratio - 1) <= SAME_BASE for ratio in ratios) or (is_named and not ratios):
+        return series
+    losses = [quantity for quantity in ("loss", "validation_loss") if quantity in series.values]
+    if not ratios:
+        loss = series.names[losses[0]]
+        raise LogError(f"{program} logs losses in bits, and no perplexity confirms it: {_IN_BITS.format(loss)}")
+    nats = {quantity: series.values[quantity] * np.log(2) for quantity in losses}
+    return series.changed(nats, f"losses of {program} are in bits: they were multiplied by ln 2")
+
+
+def _loss_of(series: Series, perplexity: str, quantity: str) -> Series:
+    """Return the series with the one other column whose exponential is a perplexity; raise LogError without one."""
+    wanted, values = np.log(numbers_or_nan(series.others[perplexity])), series.of(quantity)
+    others = {name: numbers_or_nan(cells) for name, cells in series.others.items()}
+    others = {name: numbers for name, numbers in others.items() if _agree(numbers, wanted)}
+    loss = series.names[quantity]
+    if len(others) != 1:
+        row = int(np.flatnonzero(np.isfinite(values) & np.isfinite(wanted))[-1])
+        raise LogError(
+            f"{perplexity} {np.exp(wanted[row]):.4g} contradicts {loss} {values[row]:.4g} at {series.place(row)} (exp "
+            f"gives {np.exp(min(values[row], 700)):.4g}): which is in nats? If {loss} is the cross-entropy alone, say so "
+            f"with --loss-column {loss} (loss_column)"
+        )
+    ((name, numbers),) = others.items()
+    note = f"{name} is read, whose exponential is {perplexity}; {loss} contradicts it: left out"
+    return replace(series.changed({quantity: numbers}, note), names={**series.names, quantity: name})
+
+
+def _logarithms_of_perplexities(columns: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the columns of these names whose exponential is a perplexity in another column."""
+    perplexities = (numbers_or_nan(columns[name]) for name in columns if PERPLEXITY.search(name.lower()))
+    wanted = [np.log(np.where(values > 1, values, np.nan)) for values in perplexities]
+    return [name for name in names if any(_agree(numbers_or_nan(columns[name]), values) for values in wanted)]
+
+
+def _agree(values: np.ndarray, log_perplexity: np.ndarray) -> bool:
+    """Return whether values are the logarithms of a perplexity, in the median of the rows that have both."""
+    known = np.isfinite(values) & np.isfinite(log_perplexity) & (values > 0)
+    ratio = np.median(log_perplexity[known] / values[known]) if known.sum() > 1 else np.nan
+    return bool(abs(ratio - 1) <= LARGEST_DISAGREEMENT)
+
+
+def _perplexity_ratios(series: Series) -> Iterator[tuple[str, str, float]]:
+    """Yield a column of perplexities, the quantity of its split, and the median of log(perplexity) / loss."""
+    for column in (column for column in series.others if PERPLEXITY.search(column.lower())):
+        perplexity = numbers_or_nan(series.others[column])
+        is_of_validation = bool(set(re.split(r"[\W_]+", column.lower())) & VALIDATION)
+        for quantity in ("validation_loss",) if is_of_validation else ("loss", "validation_loss"):
+            losses = series.of(quantity)
+            usable = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
+            if usable.sum() > 1 and np.ptp(perplexity[usable]) > 0:  # one that never changes measures nothing
+                yield column, quantity, float(np.median(np.log(perplexity[usable]) / losses[usable]))

@@ -1,0 +1,459 @@
+"""Groups of the rows of a log by metric, split, process and run, told by columns that label them or by their steps.
+
+Rows stay in the order of the file. A step that goes back begins a segment: one that goes on from inside the segment before
+it is the same run after a restart, any other begins another run.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.logs.names import (
+    COUNTERS,
+    LAST_STEP,
+    OF_THE_BATCH,
+    TEST,
+    TRAINING,
+    VALIDATION,
+    loss_name,
+    word_sets,
+)
+from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
+from toposcale.forecasting.logs.trainer_states import float_or_none
+from toposcale.forecasting.runs.series import noise_of
+from toposcale.io.errors import counted, listed
+
+SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
+    "split event phase mode stage set subset partition kind type job_type tag context",
+    "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch",
+    "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
+    "metric metric_name metricname name key tag variable series feature",
+    "value metric_value metricvalue scalar",
+)
+"""Columns that label rows, in lower case: by split, process, run and metric; and columns of the values of a metric."""
+
+SAME_LEVEL = 0.15
+"""Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
+
+JUMP = 0.3
+"""Rise of the log loss from one row to the next at which another run may begin, though the steps go on."""
+
+MOST_RESTARTS, SHARE_OF_RESTARTS = 5, 0.05
+"""Restarts beyond which, and beyond which share of the rows, the rows are not in the order of their steps."""
+
+MOST_STRAY = 2
+"""Rows after the end of a run that may be something else, such as a final test."""
+
+_MISSING = ("None", "nan")
+_RUN_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
+
+
+class Labels(NamedTuple):
+    """A column that labels rows: its name, its distinct texts, and the index of the text of each row, -1 for none."""
+
+    column: str
+    texts: list[str]
+    codes: np.ndarray
+
+    @property
+    def listed(self) -> str:
+        """Some of the texts, for a message."""
+        return listed(self.texts, 4)
+
+    def are_side_by_side(self, steps: np.ndarray) -> bool:
+        """Return whether labels share most of their steps; otherwise one continues another, as after a restart."""
+        return len(np.unique(self.codes + 1j * steps)) > 1.5 * len(np.unique(steps))
+
+
+def labels_of(columns: Mapping[str, Any], names: Collection[str]) -> Iterator[Labels]:
+    """Yield the columns of these names, in any case, that have more than one distinct value."""
+    for column, values in columns.items():
+        if column.strip().lower() in names:
+            cells = [str(cell) for cell in np.asarray(values).tolist()]
+            distinct = dict.fromkeys(cell for cell in cells if cell not in _MISSING)
+            code_of = {cell: code for code, cell in enumerate(distinct)}
+            if len(code_of) > 1:
+                texts = [cell.removesuffix(".0") for cell in code_of]
+                yield Labels(column, texts, np.array([code_of.get(cell, -1) for cell in cells]))
+
+
+def one_metric_a_column(rows: Rows) -> Rows:
+    """Return the rows of a long table, which has columns such as metric and value, with a column a metric."""
+    columns = dict(rows.columns)
+    value = next((column for column in columns if column.strip().lower() in VALUES), "")
+    for labels in labels_of(columns, METRICS) if value else []:
+        if any(map(loss_name, labels.texts)):
+            numbers = np.array([float_or_none(cell) for cell in columns.pop(value)], dtype=np.float64)
+            del columns[labels.column]
+            columns |= {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
+            note = f"columns {labels.column} and {value}: one metric a row; read by its name"
+            return replace(rows, columns=columns, notes=(*rows.notes, note))
+    return rows
+
+
+def refuse_table_of_runs(columns: Mapping[str, Any], steps: Sequence[float] | np.ndarray = ()) -> None:
+    """Raise LogError for a table with one row per run, as W&B exports it. steps: (rows,), if they are chosen."""
+    is_exported = len({column.strip().lower() for column in columns} & _RUN_TABLE) >= 3
+    for labels in labels_of(columns, RUNS):
+        n_rows = len(labels.codes)
+        repeats = len(np.unique(steps)) < len(steps)
+        is_named = labels.column.strip().lower().startswith("run") and n_rows > 2
+        if is_exported or ((repeats or is_named) and len(labels.texts) == n_rows):
+            raise LogError(
+                f"a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export "
+                "the history of one run, one row a step"
+            )
+
+
+def one_training(series: Series) -> Series:
+    """Return the series with the losses of evaluations as such, and the mean over processes; refuse labelled runs."""
+    refuse_table_of_runs(series.others, series.steps)
+    for labels in labels_of(series.others, SPLITS):
+        series = _by_split(series, labels)
+    for labels in labels_of(series.others, RUNS):
+        if labels.are_side_by_side(series.steps):
+            raise LogError(
+                f"column {labels.column} has {len(labels.texts)} runs ({labels.listed}); give the rows of one"
+            )
+    for labels in labels_of(series.others, RANKS):
+        if labels.are_side_by_side(series.steps):
+            return _mean_over_processes(series, labels)
+    _refuse_unknown_labels(series)
+    return series
+
+
+def _by_split(series: Series, labels: Labels) -> Series:
+    """Return the losses of evaluations as validation losses, without those of other splits."""
+    loss, before = series.of("loss"), series.of("validation_loss")
+    with_loss = set(np.unique(labels.codes[~np.isnan(loss)]).tolist()) - {-1}
+    words = {code: set(re.split(r"[\W_\d]+", labels.texts[code].lower())) for code in with_loss}
+    training = {code for code in with_loss if words[code] & TRAINING}
+    validation: set[int] = set()
+    for names in (VALIDATION, TEST):  # a test set counts if there is no validation set
+        validation = validation or {code for code in with_loss - training if words[code] & names}
+    unknown = with_loss - training - validation
+    if not training and len(rest := {code for code in unknown if not words[code] & TEST}) == 1:
+        training, unknown = rest, unknown - rest
+    changes = np.count_nonzero(np.diff(labels.codes[~np.isnan(loss)]))
+    if not validation and changes < max(len(with_loss), 2):  # consecutive stages of the training
+        return series
+    if not training and (unknown or not validation):
+        raise LogError(
+            f"column {labels.column} has several kinds of rows ({labels.listed}), and which are of the "
+            "training is unknown; keep only those"
+        )
+    is_validation = np.isin(labels.codes, list(validation)) & ~np.isnan(loss)
+    values = {"loss": np.where(is_validation | np.isin(labels.codes, list(unknown)), np.nan, loss)}
+    notes = []
+    if validation:
+        values["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
+        for name in {"gradient_norm", "learning_rate"} & series.values.keys():
+            values[name] = np.where(is_validation, np.nan, series.values[name])
+        count = counted(int(is_validation.sum()), "loss is a validation loss", "losses are validation losses")
+        notes.append(f"column {labels.column}: {count}")
+    if unknown:
+        dropped = listed(sorted(labels.texts[code] for code in unknown), 4)
+        notes.append(f"column {labels.column}: the losses of {dropped} were left out")
+    return series.changed(values, *notes)
+
+
+def _mean_over_processes(series: Series, labels: Labels) -> Series:
+    """Return the mean over processes at each step; raise LogError if the steps of one go back."""
+    n, steps = len(labels.texts), series.steps
+    if any(np.any(np.diff(steps[labels.codes == code]) < 0) for code in range(n)):
+        raise LogError(f"column {labels.column} has {n} processes whose steps go back; give the rows of one")
+    _, first, index = np.unique(steps, return_index=True, return_inverse=True)
+    means = {}
+    for name in series.values.keys() - {"step"}:
+        values, is_known = series.values[name], ~np.isnan(series.values[name])
+        sums, counts = (np.bincount(index[is_known], weights, len(first)) for weights in (values[is_known], None))
+        means[name] = np.divide(sums, counts, out=np.full(len(first), np.nan), where=counts > 0)
+    note = f"column {labels.column}: the mean of {n} ({labels.listed}) is read at each step"
+    return replace(series.keep(first).changed(means, note), rows=replace(series.rows, headers=()))
+
+
+def _refuse_unknown_labels(series: Series) -> None:
+    """Refuse several losses at most steps, or at those of evaluations, and name the column that labels them."""
+    logged = _logged(series)
+    steps = series.steps[logged]
+    if np.all(np.diff(steps) > 0):  # most logs: spares them a sort
+        return
+    n_steps = len(np.unique(steps))
+    n_losses = np.unique(np.stack([steps, series.main[logged]]), axis=1).shape[1]
+    are_most = n_steps <= 0.8 * len(steps)
+    if n_steps == n_losses or (np.any(np.diff(steps) < 0) and not are_most):
+        return
+    known = {*SPLITS, *RANKS, *RUNS, *COUNTERS, *LAST_STEP, *OF_THE_BATCH, "epoch"}
+    columns = {name: np.asarray(values)[logged] for name, values in series.others.items()}
+    for labels in labels_of(columns, [name for column in columns if (name := column.strip().lower()) not in known]):
+        of_label = (labels.codes == code for code in np.unique(labels.codes))
+        # All rows of a label are at steps that other labels have too, as those of evaluations.
+        are_shared = any(is_row.sum() > 1 and np.isin(steps[is_row], steps[~is_row]).all() for is_row in of_label)
+        is_one_each = len(np.unique(labels.codes + 1j * steps)) == len(steps)
+        are_labelled = labels.are_side_by_side(steps) if are_most else are_shared
+        if len(labels.texts) <= len(steps) / 4 and is_one_each and are_labelled:
+            raise LogError(
+                f"{'most' if are_most else 'some'} steps have several losses, which column {labels.column} "
+                f"labels ({labels.listed}); give the rows of one"
+            )
+    if are_most and np.all(np.diff(steps) >= 0) and n_losses > 1.2 * n_steps:
+        raise LogError("most steps have several losses, and no column labels them; give one loss per step")
+
+
+def refuse_steps_of_epochs(series: Series) -> None:
+    """Raise LogError if the steps go back wherever an epoch begins."""
+    for epochs in series.others_called(["epoch"]).values():
+        logged = _logged(series)
+        back = np.diff(series.steps[logged]) < 0
+        if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
+            raise LogError(
+                "the steps start again in each epoch; name a column that counts them over all epochs "
+                "(--step-column), or make one: (epoch - 1) x batches + batch"
+            )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows of one run, in segments of which each goes on with those before it.
+
+    starts: first rows of the segments. rows: rows that no later segment makes void; logged: those of them with a main loss,
+    steps ascending. restarts: steps to which the segments after the first one go back. n_void: number of void losses.
+    """
+
+    starts: tuple[int, ...]
+    rows: np.ndarray
+    logged: np.ndarray
+    restarts: tuple[float, ...] = ()
+    n_void: int = 0
+
+
+def one_run_of(series: Series, number: int | None = None) -> tuple[Series, tuple[float, ...]]:
+    """Return the rows of one run, in the order of their steps, and the steps to which restarts went back.
+
+    number: the run to read, from 1; without one, several runs that nothing tells apart are refused.
+    """
+    logged = _logged(series)
+    steps = series.steps[logged]
+    if len(logged) > 1 and np.all(np.diff(steps) <= 0) and steps[0] > steps[-1]:
+        series = series.keep(np.arange(len(series.steps))[::-1])
+    series = _without(series, _stray(series))
+    logged = _logged(series)
+    back = np.flatnonzero(np.diff(series.steps[logged]) < 0) + 1
+    segments = np.split(logged, np.union1d(back, _jumps(series, logged)).astype(int))
+    runs = _runs(series, segments)
+    _refuse_disorder(series, segments, sum(run.n_void for run in runs))
+    run, notes = _chosen(series, runs, number)
+    if run.restarts:
+        times = f"goes back {len(run.restarts)} times, at last" if len(run.restarts) > 1 else "goes back"
+        void = counted(run.n_void, "row before that was", "rows before that were")
+        notes.append(f"the log {times} to step {run.restarts[-1]:,.0f}, as after a restart: {void} left out")
+    series = series.changed({}, *notes).keep(run.rows)
+    return _without(series, _stray_evaluation(series)), run.restarts
+
+
+def _logged(series: Series) -> np.ndarray:
+    """Return the rows with a main loss."""
+    return np.flatnonzero(~np.isnan(series.main))
+
+
+def _without(series: Series, stray: np.ndarray) -> Series:
+    """Return the series without rows that are of something else, which are noted."""
+    if not len(stray):
+        return series
+    rows_of = ", ".join(f"{series.place(row)}: step {series.steps[row]:,.0f}" for row in stray)
+    count = counted(len(stray), "last row does", "last rows do")
+    note = f"{count} not go on with the run: left out ({rows_of}), a summary or a test?"
+    return series.changed({}, note).keep(np.setdiff1d(np.arange(len(series.steps)), stray))
+
+
+def _logs(losses: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(losses, 1e-12))
+
+
+def _level_at(steps: np.ndarray, logs: np.ndarray, step: float) -> float:
+    """Return the log loss of the three rows around a step."""
+    return float(np.median(logs[np.argsort(np.abs(steps - step), kind="stable")[:3]]))
+
+
+def _stray(series: Series) -> np.ndarray:
+    """Return the one or two rows with a loss at the end that are of something else.
+
+    Their steps do not go on, and their losses are not those of the run there: they are near the one at the end where the
+    run had a higher one, or they repeat the last step with another loss.
+    """
+    logged, losses = _logged(series), series.main
+    for n in range(1, MOST_STRAY + 1):
+        rows, last = logged[:-n], logged[-n:]
+        if len(rows) < 5 * n or series.steps[last].max() > series.steps[rows[-1]]:
+            continue
+        rows = rows[np.isfinite(losses[rows])]
+        if len(rows) < 5 or not np.isfinite(losses[last]).all():
+            continue
+        before, now, steps = _logs(losses[rows]), _logs(losses[last]), series.steps[rows]
+        end, noise = float(np.median(before[-5:])), max(6 * noise_of(before[-200:]), 1e-3)
+        there = np.array([_level_at(steps, before, step) for step in series.steps[last]])
+        repeats_last = (series.steps[last] == steps[-1]).all() and np.all(np.abs(now - end) > noise)
+        is_of_end = np.all((there - end > max(noise, 0.03)) & (np.abs(now - end) < 0.5 * (there - end)))
+        if repeats_last or is_of_end:
+            return last
+    return logged[:0]
+
+
+def _jumps(series: Series, logged: np.ndarray) -> list[int]:
+    """Return where the loss rises at once, and stays, at a new interval, a header or another total of steps."""
+    places = np.flatnonzero(np.isfinite(series.main[logged]))
+    logged, jumps, headers = logged[places], [], series.headers()
+    logs, steps = _logs(series.main[logged]), series.steps[logged]
+    jump = max(JUMP, 6 * noise_of(logs))  # of single batches
+    for at in np.flatnonzero(np.diff(logs) > jump) + 1:
+        if at < 3 or at + 3 > len(logs) or np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < jump:
+            continue
+        before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
+        totals = (last_number(series.totals[logged[part]]) for part in (slice(at - 3, at), slice(at, at + 3)))
+        between = range(int(logged[at - 1]) + 1, int(logged[at]) + 1)
+        has_header = any(len(rows) < 8 and not rows.isdisjoint(between) for rows in headers)
+        if has_header or len({*totals}) > 1 or np.median(before) != np.median(after):
+            jumps.append(int(places[at]))
+    return jumps
+
+
+def _starts_again(series: Series, segment: np.ndarray, following: np.ndarray) -> bool:
+    """Return whether rows begin at the first steps of those before them."""
+    steps, first = series.steps[segment], series.steps[following[0]]
+    intervals = [
+        float(np.median(np.diff(series.steps[rows]))) if len(rows) > 1 else 0.0 for rows in (segment, following)
+    ]
+    is_near = first <= steps[0] + 2 * max(intervals) and steps[-1] > steps[0] + 10 * intervals[0]
+    return bool(first <= steps[0] or is_near)
+
+
+def _refuse_disorder(series: Series, segments: Sequence[np.ndarray], n_void: int) -> None:
+    """Refuse steps that go back so often, or so many void rows, that the rows are of several runs, or in no order."""
+    restarts = sum(not _starts_again(series, *pair) for pair in pairwise(segments))
+    lengths = [*map(len, segments)]
+    are_many = restarts > max(MOST_RESTARTS, SHARE_OF_RESTARTS * sum(lengths))
+    are_short = len(lengths) > 3 and (np.median(lengths) < 3 or 2 * n_void > sum(lengths))
+    if are_many or are_short:
+        first = segments[1][0]
+        raise LogError(
+            f"the steps go back {len(segments) - 1:,} times, first at {series.place(first)} to step "
+            f"{series.steps[first]:,.0f}: rows of several runs are mixed, or not in the order of their steps; give "
+            "those of one run in that order"
+        )
+
+
+def _runs(series: Series, segments: Sequence[np.ndarray]) -> list[Run]:
+    """Return the runs: a segment that resumes the one before it makes the rows from its first step on void."""
+    starts = [0, *(_start(series, int(one[-1]), int(other[0])) for one, other in pairwise(segments))]
+    runs: list[Run] = []
+    for logged, start, end in zip(segments, starts, [*starts[1:], len(series.steps)], strict=True):
+        rows = np.arange(start, end)
+        if not runs or not _resumes(series, runs[-1].logged, logged):
+            runs.append(Run((start,), rows, logged))
+            continue
+        run, first = runs[-1], series.steps[logged[0]]
+        before = run.logged[series.steps[run.logged] < first]
+        n_void = len(run.logged) - len(before)
+        runs[-1] = Run(
+            starts=(*run.starts, start),
+            rows=np.concatenate([run.rows[series.steps[run.rows] < first], rows]),
+            logged=np.concatenate([before, logged]),
+            restarts=(*run.restarts, float(first)) if n_void else run.restarts,
+            n_void=run.n_void + n_void,
+        )
+    return runs
+
+
+def _start(series: Series, before: int, first: int) -> int:
+    """Return where a segment begins: at the first row without a loss between two with one whose step goes back."""
+    steps = series.steps[before:first]
+    going_back = np.flatnonzero(steps[1:] < np.maximum.accumulate(steps)[:-1])
+    return before + 1 + int(going_back[0]) if len(going_back) else first
+
+
+def _have_other_totals(series: Series, rows: np.ndarray, following: np.ndarray) -> bool:
+    """Return whether both rows state the last step of a training, and another one."""
+    totals = {last_number(series.totals[rows]), last_number(series.totals[following])}
+    return len(totals) > 1 and None not in totals
+
+
+def _resumes(series: Series, segment: np.ndarray, following: np.ndarray) -> bool:
+    """Return whether rows go on with the run before them: from inside it, with its total of steps, and at its level."""
+    if _starts_again(series, segment, following) or _have_other_totals(series, segment, following):
+        return False
+    segment, following = (rows[np.isfinite(series.main[rows])] for rows in (segment, following))
+    if not len(segment) or not len(following):
+        return True
+    before, steps, first = _logs(series.main[segment]), series.steps[segment], series.steps[following[0]]
+    row, after = max(int(np.searchsorted(steps, first)), 1), _logs(series.main[following])
+    levels = [float(np.median(before[max(row - 3, 0) : row])), _level_at(steps, before, first)]
+    changes = [abs(float(np.median(after[:3])) - level) for level in levels]
+    changes.append(float(np.abs(after[0] - before[np.argmin(np.abs(steps - first))])))  # a few rows of a steep curve
+    return min(changes) <= max(SAME_LEVEL, 6 * noise_of(before[-200:]))
+
+
+def _chosen(series: Series, runs: Sequence[Run], number: int | None) -> tuple[Run, list[str]]:
+    """Return the run that is read, and a note on the others; without a number it is the last one, if it is told apart."""
+    if len(runs) == 1 and number in (None, 1):
+        return runs[0], []
+    described = _described(series, runs)
+    if number is None:
+        if not _are_told_apart(series, runs):
+            raise LogError(f"{described}; choose one with --run (run)")
+        return runs[-1], [f"{described}: the last one is read; choose another with --run (run)"]
+    if not 1 <= number <= len(runs):
+        raise LogError(f"no run {number} (--run): it has {described}")
+    return runs[number - 1], [f"run {number} of {described} is read"]
+
+
+def _are_told_apart(series: Series, runs: Sequence[Run]) -> bool:
+    """Return whether a header that seldom stands elsewhere precedes the last run, or its total of steps is another one."""
+    before, last = runs[-2:]
+    if _have_other_totals(series, before.rows, last.rows):
+        return True
+    boundary = range(int(before.logged[-1]) + 1, int(last.logged[0]) + 1)
+    starts = {start for run in runs for start in run.starts} | {*boundary}
+    return any(not rows.isdisjoint(boundary) and 2 * len(rows & starts) >= len(rows - {0}) for rows in series.headers())
+
+
+def _described(series: Series, runs: Sequence[Run]) -> str:
+    """Return the number of runs, and the rows, steps and losses of the first and last ones."""
+    texts = []
+    for number, run in enumerate(runs, 1):
+        steps, losses = series.steps[run.logged], series.main[run.logged]
+        ends = f"steps {steps[0]:,.0f} to {steps[-1]:,.0f}, losses {losses[0]:.4g} to {losses[-1]:.4g}"
+        texts.append(f"run {number}: {counted(len(run.logged), 'row')}, {ends}")
+    shown = texts if len(texts) <= 6 else [*texts[:3], "...", *texts[-2:]]
+    return f"{counted(len(runs), 'run')} ({'; '.join(shown)})"
+
+
+def _stray_evaluation(series: Series) -> np.ndarray:
+    """Return an evaluation at the end whose step alone goes back; refuse steps of their own, and several losses a step."""
+    validation = series.of("validation_loss")
+    evaluations = np.flatnonzero(np.isnan(series.main) & np.isfinite(validation))
+    steps = series.steps[evaluations]
+    back = np.flatnonzero(np.diff(steps) < 0) + 1
+    if len(back) == 1 and back[0] == len(evaluations) - 1 > 2:
+        return evaluations[-1:]
+    remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
+    training = _logged(series)
+    position = np.searchsorted(training, evaluations)
+    inside = (position > 0) & (position < len(training))
+    reached = series.steps[training[np.maximum(position, 1) - 1]] if len(training) else steps
+    are_apart = np.abs(steps - reached) > 0.5 * np.maximum(reached, steps)
+    behind = len(evaluations) > 2 and len(training) > 0 and np.all(position == len(training))
+    is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
+    if len(back) or (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
+        wrong = back[0] if len(back) else -1
+        raise LogError(
+            f"the validation losses have steps of their own ({steps[wrong]:,.0f} at {series.place(evaluations[wrong])}, "
+            f"where the training is at {reached[wrong]:,.0f}){remedy}"
+        )
+    pairs = np.unique(np.stack([steps, validation[evaluations]]), axis=1)
+    if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:
+        raise LogError(f"most evaluations have several validation losses; give one of each step{remedy}")
+    return evaluations[:0]
