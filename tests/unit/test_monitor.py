@@ -122,7 +122,8 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
     assert log == [{"step": step, "loss": step, "gradient_norm": 2.0, "learning_rate": 0.25} for step in range(1, 8)]
     assert metrics(tmp_path) == {(3, "training_loss"): 3, (6, "training_loss"): 6, (7, "validation_loss"): 0.5}
     n_parameters = sum(value.numel() for value in model.parameters())
-    assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8, "schedule": None}
+    facts = {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8}
+    assert folder.facts() == facts | {"schedule": None, "optimizer": None}
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -752,6 +753,39 @@ finally:
 """
     done = finished_program(program)
     assert done.stdout == "0\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("classes", "name"),
+    [
+        (["AdamW"], "adamw"),
+        (["PagedAdamW8bit"], "adamw"),
+        (["Muon", "AdamW"], "muon"),
+        (["AdamW", "AdamW"], "adamw"),
+        (["RMSprop"], None),
+        (["Muon", "Lion"], None),
+        ([], None),
+    ],
+)
+def test_optimizer_of_is_the_name_of_its_class(classes, name):
+    optimizers = [type(each, (), {})() for each in classes]
+    assert hooks.optimizer_of(optimizers) == name
+    assert hooks.optimizer_of([types.SimpleNamespace(optimizer=each) for each in optimizers]) == name
+
+
+def test_snapshots_have_the_change_since_the_one_before(tmp_path):
+    model = small_model()
+    with monitor(tmp_path, when_busy="wait") as watching:
+        watching.step(model, 1.0)
+        with torch.no_grad():
+            model[0].weight.mul_(1.5)
+        watching.step(model, 1.0)
+    first, second = (features(tmp_path, step).set_index(["layer", "feature"])["value"] for step in (1, 2))
+    assert "relative_change" not in first.index.get_level_values("feature")
+    changes = second.xs("relative_change", level="feature")
+    assert changes["0.weight"] == pytest.approx(0.5)
+    assert (changes.drop(["0.weight", "all"]) == 0).all()
+    assert changes["all"] == pytest.approx(0.5 * first["0.weight", "frobenius_norm"] / first["all", "frobenius_norm"])
 
 
 def test_a_scheduler_of_which_nothing_is_known_beforehand_has_no_schedule():

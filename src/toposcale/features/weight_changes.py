@@ -75,7 +75,7 @@ def weight_changes(
     return changes
 
 
-def relative_changes(before: Matrices, after: Matrices, layers: Collection[str]) -> dict[str, Features]:
+def relative_changes(before: Matrices, after: Matrices, layers: Collection[str] | None = None) -> dict[str, Features]:
     """Return the relative change of each of these layers as a feature, but for matrices that were 0."""
     changes = weight_changes(before, after, layers)
     return {
@@ -112,8 +112,8 @@ def _change(before: np.ndarray, after: np.ndarray, *, with_subspaces: bool) -> W
     total, n_blocks = WeightChange(), max(1, before.size >> 20)
     for rows in zip(np.array_split(before, n_blocks), np.array_split(after, n_blocks), strict=True):
         first, second = (block.astype(np.float64) for block in rows)
-        squares = (float(np.square(values).sum()) for values in (first, second, second - first))
-        total += WeightChange(*squares, products=float((first * second).sum()))
+        factors = (first, first), (second, second), (second - first, second - first), (first, second)
+        total += WeightChange(*(float((one * other).sum()) for one, other in factors))
     is_defined = min(before.shape) >= 2 * N_LEADING and np.isfinite(total.difference) and total.before * total.after > 0
     return replace(total, overlap=_overlap(before, after)) if with_subspaces and is_defined else total
 

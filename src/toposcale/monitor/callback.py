@@ -55,7 +55,15 @@ class TopologyCallback(TrainerHooks, TrainerCallback):
         batch_size = state.train_batch_size or 0
         is_retry = args.auto_find_batch_size and 0 < batch_size < self._batch_size
         self._batch_size, self._tokens_per_step = batch_size, None
-        self._open(kwargs["model"], lambda: kwargs.get("lr_scheduler"), state.global_step, state.max_steps, is_retry)
+        optimizers = [kwargs["optimizer"]] if kwargs.get("optimizer") else []
+        self._open(
+            kwargs["model"],
+            lambda: kwargs.get("lr_scheduler"),
+            optimizers,
+            state.global_step,
+            state.max_steps,
+            is_retry,
+        )
 
     @guarded_hook
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:

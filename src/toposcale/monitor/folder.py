@@ -18,7 +18,7 @@ from toposcale.io.files import parse_json, read_text, write_text
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KINDS = ("metrics/monitor", "training", "features/weights", "diagrams/weights")
 """Kinds of files of a model, read in this order and written in the reverse one: no step is read without its features."""
-_FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
+_FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule", "optimizer")
 
 
 def model_names(path: Path) -> list[str]:
@@ -64,7 +64,7 @@ class Folder:
         return any(self.files(kind) for kind in KINDS)
 
     def facts(self) -> dict[str, Any]:
-        """Return n_parameters, tokens_per_step, final_step and schedule, None if unknown. UserError: no such file."""
+        """Return the facts that a monitor records, None if unknown. UserError: no such file."""
         with as_user_error(self.facts_file, "not the facts of a monitored model", remedy="is this a monitor's folder?"):
             facts = parse_json(read_text(self.facts_file))
             return {name: facts.get(name) for name in _FACTS}
@@ -75,7 +75,7 @@ class Folder:
         return bool(facts["n_parameters"] and facts["tokens_per_step"] and facts["final_step"])
 
     def write_facts(self, **facts: Any) -> None:
-        """Set some of n_parameters, tokens_per_step, final_step and schedule; None sets nothing."""
+        """Set some of the facts; None sets nothing."""
         path = self.facts_file
         earlier = json.loads(path.read_text()) if path.exists() else {}
         stated = {name: value for name, value in facts.items() if value is not None}

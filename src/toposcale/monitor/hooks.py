@@ -1,6 +1,7 @@
 """Base class of the callbacks of trainers: a monitor that begins and ends with the training."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from toposcale.forecasting.runs.breakpoints import breakpoints
+from toposcale.forecasting.runs.facts import OPTIMIZERS
 from toposcale.monitor.loop import TopologyMonitor
+
+_WIDTH = re.compile(r"^paged|8bit$|32bit$")
+"""What names of optimizers say of their states in memory."""
 
 
 class TrainerHooks:
@@ -19,7 +24,13 @@ class TrainerHooks:
         self.monitor: Any = None  # the hooks are called with a monitor only
 
     def _open(
-        self, model: Any, find_scheduler: Callable[[], Any], start: int, final_step: int | None, is_retry: bool = False
+        self,
+        model: Any,
+        find_scheduler: Callable[[], Any],
+        optimizers: Sequence[Any],
+        start: int,
+        final_step: int | None,
+        is_retry: bool = False,
     ) -> None:
         """Open the monitor of a training, and take a snapshot of the initial weights; a retry replaces what failed."""
         if self.monitor is not None:
@@ -32,7 +43,8 @@ class TrainerHooks:
         self.monitor = TopologyMonitor(*self._arguments, **options)
         with self.monitor.guard():
             scheduler = None if continues_another else find_scheduler()
-            self.monitor.tell(schedule=schedule_of(scheduler, options["final_step"] or 0))
+            schedule = schedule_of(scheduler, options["final_step"] or 0)
+            self.monitor.tell(schedule=schedule, optimizer=optimizer_of(optimizers))
         if start == 0:
             self.monitor.snapshot(model)
 
@@ -47,6 +59,16 @@ def guarded_hook(method: Callable[..., None]) -> Callable[..., None]:
                 method(self, *arguments, **named)
 
     return guarded
+
+
+def optimizer_of(optimizers: Sequence[Any]) -> str | None:
+    """Return the name of the optimizer by its class, as `--optimizer` has it; None where it is another one, or several.
+
+    A wrapper has the optimizer of its training in `optimizer`. AdamW beside another one is for embeddings and vectors.
+    """
+    names = {_WIDTH.sub("", type(getattr(each, "optimizer", each)).__name__.lower()) for each in optimizers}
+    names = names - {"adamw"} or names
+    return names.pop() if len(names) == 1 and names <= set(OPTIMIZERS) else None
 
 
 def schedule_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:

@@ -63,7 +63,13 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         if not trainer.is_global_zero:
             return
         self._losses: list[Tensor] = []
-        self._open(pl_module, lambda: _scheduler_by_steps(trainer), trainer.global_step, _final_step(trainer))
+        self._open(
+            pl_module,
+            lambda: _scheduler_by_steps(trainer),
+            trainer.optimizers,
+            trainer.global_step,
+            _final_step(trainer),
+        )
         # Steps of an earlier training that Lightning did not resume.
         self._done_before = self.monitor.last_step - trainer.global_step
 

@@ -248,7 +248,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
 
     @_guarded
     def tell(self, **facts: Any) -> None:
-        """Record facts that were not known at the start: final_step, tokens_per_step, schedule."""
+        """Record facts that were not known at the start: final_step, tokens_per_step, schedule, optimizer."""
         self.folder.write_facts(**facts)
 
     def finish(self, model: nn.Module) -> None:

@@ -67,14 +67,20 @@ def _read(kind: str, path: Path, time: int, size: int) -> pa.Table:
 def run_of(model: str, facts: Mapping[str, Any], log: pd.DataFrame, metrics: pd.DataFrame) -> TrainingRun:
     """Return the run with these facts and rows. UserError: the log contradicts the schedule.
 
-    facts: n_parameters, final_step, tokens_per_step (None: unknown) and, maybe, schedule.
+    facts: n_parameters, final_step, tokens_per_step (None: unknown) and, maybe, schedule and optimizer.
     """
     rows = log.drop_duplicates("step", keep="last").sort_values("step")
     columns = {name: rows[name].to_numpy(np.float64) for name in ("step", "loss", "gradient_norm", "learning_rate")}
     schedule = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     return TrainingRun.of(
         # All models of one folder are sizes of one family.
-        RunFacts(model, facts["n_parameters"], facts["tokens_per_step"] or np.nan, family="monitor"),
+        RunFacts(
+            model,
+            facts["n_parameters"],
+            facts["tokens_per_step"] or np.nan,
+            family="monitor",
+            optimizer=facts.get("optimizer") or "",
+        ),
         LearningRateSchedule.of_log(facts["final_step"], columns["step"], columns["learning_rate"], schedule),
         columns,
         {str(name): (of_name["step"], of_name["value"]) for name, of_name in metrics.groupby("metric")},

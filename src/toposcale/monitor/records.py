@@ -54,9 +54,14 @@ def write_snapshot(
     settings: weights.WeightSettings,
     metadata: Mapping[str, str],
     largest_elsewhere: float,
+    changes: Mapping[str, weights.Features] = {},
 ) -> weights.Features:
-    """Compute and write the features and diagrams of one snapshot; return the features of the whole model."""
+    """Compute and write the features and diagrams of one snapshot; return the features of the whole model.
+
+    changes: features by layer of what happened since the snapshot before.
+    """
     features, diagrams = weights.compute_features(matrices, settings, largest_elsewhere=largest_elsewhere)
+    features = {layer: named | changes.get(layer, {}) for layer, named in features.items()}
     where: dict[str, Any] = {"model": folder.model, "step": step, "source": "weights"}
     # Diagrams before features, the reverse order of KINDS: a reader that finds the features of a step finds its diagrams.
     tables.write(tables.diagram_rows(diagrams, **where), folder.file("diagrams/weights", step), metadata)

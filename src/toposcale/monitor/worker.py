@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -22,6 +23,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from toposcale.features import weights
+from toposcale.features.weight_changes import relative_changes
 from toposcale.io.errors import reason_of
 from toposcale.io.tensor_files import exact
 from toposcale.monitor import records
@@ -179,21 +181,34 @@ def main() -> None:
     buffer = memoryview(mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))
     with suppress(EOFError, ConnectionError):
         job: Job = channel.recv()
+        before = None
         while True:
-            channel.send(perform(job, channel.recv(), buffer))
+            outcome = perform(job, channel.recv(), buffer, before)
+            before = memoryview(bytes(buffer))  # the next snapshot is compared with this one
+            channel.send(outcome)
 
 
-def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
-    """Write the rows of one snapshot; an error is part of its outcome, and its traceback is printed."""
+def perform(job: Job, snapshot: Snapshot, buffer: memoryview, before: memoryview | None = None) -> Outcome:
+    """Write the rows of one snapshot; an error is part of its outcome, and its traceback is printed.
+
+    before: the weights of the snapshot before.
+    """
     start = time.perf_counter()
     features: weights.Features = {}
     error = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            matrices = _matrices(buffer, job.slots)
+            weights_of = partial(_matrices, slots=job.slots)
+            changes = {} if before is None else relative_changes(weights_of(before), weights_of(buffer))
             features = records.write_snapshot(
-                job.folder, snapshot.step, matrices, job.settings, job.metadata, snapshot.largest_elsewhere
+                job.folder,
+                snapshot.step,
+                weights_of(buffer),
+                job.settings,
+                job.metadata,
+                snapshot.largest_elsewhere,
+                changes,
             )
         except Exception as problem:
             traceback.print_exc()

@@ -26,6 +26,7 @@ from toposcale import checkpoints
 from toposcale.analysis.curve_tables import metric_table, training_table
 from toposcale.analysis.series import NOT_IN_NATS
 from toposcale.features import weights
+from toposcale.features.weight_changes import relative_changes
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.forecasting.runs.checks import has_steps_left
@@ -158,9 +159,10 @@ class Follower:
             facts |= trainer_states.facts(trainer_states.read_state(state), count.without_embeddings)
             seen.rows["metrics"].append(_named(metric_table(curve, name, steps), name))
             seen.rows["training"].append(_named(training_table(curve), name))
-        for step in steps:
+        paths = [source.checkpoint(step) for step in steps]
+        for step, path, earlier in zip(steps, paths, [None, *paths], strict=False):
             try:
-                features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
+                features, diagrams = self._once(path, _measured, path, name, step, earlier)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
                 seen.missing.append(message_of(error))
                 continue
@@ -270,10 +272,16 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
     return outlook
 
 
-def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
-    """Return the features and diagrams of a checkpoint's weights."""
-    matrices = checkpoints.Checkpoint(checkpoint).matrices()
-    features, diagrams = weights.compute_features(matrices, weights.WeightSettings())
+def _measured(checkpoint: Path, model: str, step: int, earlier: Path | None) -> tuple[pa.Table, pa.Table]:
+    """Return the features and diagrams of a checkpoint's weights, with their change since an earlier one."""
+    features, diagrams = weights.compute_features(
+        checkpoints.Checkpoint(checkpoint).matrices(), weights.WeightSettings()
+    )
+    with suppress(UserError, OSError):  # the Trainer removes old checkpoints
+        if earlier is not None:
+            before, after = (checkpoints.Checkpoint(path).matrices() for path in (earlier, checkpoint))
+            for layer, change in relative_changes(before, after).items():
+                features[layer] |= change
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
 
