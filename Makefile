@@ -25,12 +25,8 @@ GOAL := $(firstword $(filter-out $(FILES),$(MAKECMDGOALS)) run)
 $(error toposcale: make $(GOAL) CONFIG=$(firstword $(FILES)) is how a configuration is named)
 endif
 
-# Snakemake runs code that it finds in a configuration, so the file is read here first.
-SNAKEMAKE = $(BIN)/python workflow/config_reading.py check "$(CONFIG)" && \
-  $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
-# What is locked after a failure was locked by another run.
-LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
-  echo "toposcale: another run is at work in this folder, or was killed; if it was killed: make unlock" >&2; exit 1; }
+# The workflow and the library of this folder, whatever is installed in the environment.
+RUN = PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m toposcale run "$(CONFIG)" --cores $(CORES)
 
 # The library is compiled once, and not by every job, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,21 +38,20 @@ MAKEFLAGS += --no-print-directory
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
-	@$(BIN)/python workflow/config_reading.py outputs "$(CONFIG)"
+	@$(RUN) $(if $(AGAIN),--forcerun $(AGAIN))
 
 # The features, metrics and models of a run as CSV beside the Parquet files.
 csv: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE) -- csv || $(LOCKED)
+	@$(RUN) -- csv
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.
 advice: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE) --nolock --quiet all -- resolved_configuration
+	@$(RUN) --nolock --quiet all -- resolved_configuration
 	@folder=$$($(BIN)/python workflow/config_reading.py folder "$(CONFIG)") && $(BIN)/python -m toposcale advise "$$folder"
 
 # After a run that was killed outright.
 unlock: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE) --unlock
+	@$(RUN) --unlock
 
 config-is-there:
 	@test -f "$(CONFIG)" || { echo "toposcale: $(CONFIG): no such configuration; name one with CONFIG=FILE" >&2; exit 1; }
@@ -92,13 +87,16 @@ coverage: $(VENV)/.test
 test-install: $(VENV)/.test
 	$(BIN)/python -m pytest tests/install
 
+# What the distributions are built from.
+DISTRIBUTED = pyproject.toml setup.py README.md LICENSE src Snakefile requirements.lock config envs profiles scripts workflow
+
 # Source distribution and wheel of what is committed, in dist: their metadata are checked, and the wheel is tested.
 release: $(VENV)/.test
 	rm -rf build/release dist
 	$(PYTHON) -m venv build/release
 	build/release/bin/python -m pip install --quiet --requirement requirements-release.lock
 	mkdir build/release/source
-	git archive HEAD pyproject.toml README.md LICENSE src | tar -x -C build/release/source
+	git archive HEAD $(DISTRIBUTED) | tar -x -C build/release/source
 	build/release/bin/python -m build --no-isolation --outdir dist build/release/source
 	build/release/bin/python -m twine check --strict dist/*
 	TOPOSCALE_WHEEL="$$(ls "$(CURDIR)"/dist/*.whl)" $(BIN)/python -m pytest tests/install/test_wheel.py

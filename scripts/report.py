@@ -18,7 +18,7 @@ from toposcale.pages import provenance, report
 
 def uncommitted(home):
     """Return the uncommitted changes of the workflow as a patch for `git apply`; empty if there are none."""
-    command = ["git", "-C", str(home), "diff", "HEAD", "--binary", "--no-ext-diff"]
+    command = ["git", "-C", str(home), "--git-dir=.git", "diff", "HEAD", "--binary", "--no-ext-diff"]
     try:
         return subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -15,6 +15,7 @@ import sys
 import tomllib
 import venv
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,14 +40,20 @@ def called(*command: object, folder: Path) -> str:
     return done.stdout
 
 
+def copy_distributed(folder: Path) -> None:
+    """Copy what the Makefile builds the distributions from, without what an earlier build left there."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    [names] = re.findall(r"^DISTRIBUTED = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for name in names.split():
+        copy = partial(shutil.copytree, ignore=ignored) if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+
+
 def installed(folder: Path) -> Path:
     """The Python of a fresh environment in `folder` that holds the wheel and the oldest packages."""
     shutil.rmtree(folder, ignore_errors=True)
-    # A copy, since a build takes up what an earlier one left beside the sources.
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", folder / "project/src", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "project")
+    (folder / "project").mkdir(parents=True)
+    copy_distributed(folder / "project")
     venv.create(folder / "env", with_pip=True)
     python = folder / "env/bin/python"
     pip = python, "-m", "pip", "--quiet", "--disable-pip-version-check"

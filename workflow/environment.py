@@ -87,7 +87,9 @@ def revision(home: Path) -> str:
 
     Where git gives none, that of the process that started this one, or "unknown".
     """
-    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # The folder of the clone: an installed toposcale may lie in that of another project.
+    command = ["git", "-C", str(home), "--git-dir=.git", "describe", "--always", "--dirty"]
+    command += ["--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -16,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paths import ROOT
+from paths import LIBRARY, ROOT
 
-LIBRARY = ROOT / "src"
 SCRIPTS = ROOT / "scripts"
 
 
@@ -123,15 +122,14 @@ def _names(node: ast.stmt) -> Iterator[str]:
 @cache
 def _files(name: str) -> frozenset[Path]:
     """Return the files behind a dotted name; none where it is not the project's."""
-    for base in (LIBRARY, SCRIPTS):
-        folder, parts = base, name.split(".")
-        while parts and (folder / parts[0] / "__init__.py").is_file():
-            folder /= parts.pop(0)
-        if parts and (folder / f"{parts[0]}.py").is_file():
-            return frozenset({folder / f"{parts[0]}.py"})
-        if folder != base:
-            return _files_of_package(folder, parts)
-    return frozenset()
+    # Beside an installed library are packages of others.
+    base = LIBRARY if name.partition(".")[0] == "toposcale" else SCRIPTS
+    folder, parts = base, name.split(".")
+    while parts and (folder / parts[0] / "__init__.py").is_file():
+        folder /= parts.pop(0)
+    if parts and (folder / f"{parts[0]}.py").is_file():
+        return frozenset({folder / f"{parts[0]}.py"})
+    return frozenset() if folder == base else _files_of_package(folder, parts)
 
 
 def _files_of_package(folder: Path, parts: list[str]) -> frozenset[Path]:

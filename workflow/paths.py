@@ -5,7 +5,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-"""The folder of the project."""
+"""The folder of the project, or of the workflow in an installed toposcale."""
+
+LIBRARY = ROOT / "src" if (ROOT / "src").is_dir() else ROOT.parents[1]
+"""The folder of the package toposcale, which has the workflow inside where it is installed."""
 
 
 @dataclass(frozen=True)
@@ -79,5 +82,5 @@ def files_of_models(pattern: str, models: Iterable[str]) -> list[str]:
 
 def page_files(page: str) -> list[str]:
     """Return the files of a page beside the library's code: a template, style sheets and scripts."""
-    folder = ROOT / "src" / "toposcale" / "pages"
+    folder = LIBRARY / "toposcale" / "pages"
     return [str(path) for name in ("base", page) for path in sorted(folder.glob(f"{name}.*")) if path.suffix != ".py"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from digests import Job
 from parts import Inputs
-from paths import ROOT, files_of_models
+from paths import LIBRARY, files_of_models
 from plan import training_settings
 from toposcale import analysis, reproduction
 from toposcale.figures import FIGURES
@@ -36,7 +36,7 @@ class RunTables:
         self.tables = {table: self._table(table) for table in rules}
         self.with_csv = ["warnings", *made_by_analyses]
         self.files: dict[str, str | list[str]] = {
-            "published": str(ROOT / "src/toposcale/reproduction/published_values.csv"),
+            "published": str(LIBRARY / "toposcale/reproduction/published_values.csv"),
             "training": [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]],
             "all_features": self.tables["features"],
             **self.tables,

@@ -19,6 +19,7 @@ _EXAMPLES = """commands:
   toposcale describe checkpoint-500 --layers '*attn*' --all --csv > features.csv
   toposcale compare checkpoint-100 checkpoint-500
   toposcale init my-run
+  toposcale run mine.yaml --cores 4
   toposcale advise losses.csv --n-parameters 25e6 --tokens-per-step 5e5 --schedule cosine --steps 24000
   toposcale curves a.csv b.csv --n-parameters 25e6 --tokens-per-step 5e5
   toposcale check losses.csv
@@ -40,6 +41,10 @@ _COMMANDS = {
     ),
     "compare": ("features.compare_command", "what changed between two checkpoints, one row per matrix"),
     "init": ("checkpoints.init_command", "write a configuration of the workflow for the checkpoints in a folder"),
+    "run": (
+        "checkpoints.run_command",
+        "run the workflow of a configuration, by Snakemake: its tables, figures and report",
+    ),
     "advise": (
         "forecasting.decision.advise_command",
         "continue this training run, or train a larger model: from its loss curve",

@@ -2,15 +2,17 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+import sysconfig
 
 import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
+import fingerprint
+from oldest import copy_distributed
 from paths import ROOT
 
 
@@ -23,11 +25,8 @@ def run(*command, folder):
 
 def built(folder):
     """The wheel, built from a copy, since a build leaves files beside the sources, and takes up those of an earlier one."""
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        (folder / "project").mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, folder / "project")
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", folder / "project/src", ignore=ignored)
+    (folder / "project").mkdir()
+    copy_distributed(folder / "project")
     wheel = "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, folder / "project"
     done = run(sys.executable, "-m", "pip", *wheel, folder=folder)
     assert done.returncode == 0, done.stderr
@@ -36,10 +35,28 @@ def built(folder):
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def wheel(tmp_path_factory):
+    """The wheel: `make release` tests the one that it built."""
+    return os.environ.get("TOPOSCALE_WHEEL") or built(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def with_workflow(wheel, tmp_path_factory):
+    """An environment that holds the wheel alone, and finds the packages of the one that runs the tests."""
+    environment = tmp_path_factory.mktemp("workflow") / "env"
+    run(sys.executable, "-m", "venv", environment, folder=environment.parent)
+    [site] = environment.glob("lib/python3*/site-packages")
+    (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    command = environment / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", wheel
+    done = run(*command, folder=environment.parent)
+    assert done.returncode == 0, done.stderr
+    return environment
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
     """A folder with an environment that holds the wheel and what it asks for, and two checkpoints."""
-    folder = tmp_path_factory.mktemp("wheel")
-    wheel = os.environ.get("TOPOSCALE_WHEEL") or built(folder)  # `make release` tests the one that it built
+    folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", folder / "env", folder=folder)
     done = run(folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, folder=folder)
     if done.returncode:
@@ -136,6 +153,7 @@ def test_what_the_slim_install_lacks_is_named_with_its_extra(installed):
             "--plot",
             "a.png",
         ): "a picture needs matplotlib: pip install 'toposcale[plot]'",
+        ("run", "mine.yaml"): "run needs snakemake: pip install 'toposcale[workflow]'",
         ("watch", "."): "watch needs matplotlib: pip install 'toposcale[watch]'",
     }
     for command, line in lines.items():
@@ -145,3 +163,49 @@ def test_what_the_slim_install_lacks_is_named_with_its_extra(installed):
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: TopologyMonitor needs torch: pip install 'toposcale[monitor]'"
     )
+
+
+def test_toposcale_run_works_in_an_empty_folder_without_a_clone(with_workflow, tmp_path):
+    folder = tmp_path / "an empty folder"
+    (folder / "my run").mkdir(parents=True)
+    for step in (10, 20, 30):
+        weights = np.random.default_rng(step).standard_normal((12, 8)).astype(np.float32)
+        save_file({"layers.0.attn.weight": weights}, folder / f"my run/step-{step}.safetensors")
+    (folder / "my run/losses.csv").write_text("step,loss\n" + "".join(f"{i},{4 - i / 50}\n" for i in range(2, 31, 2)))
+    toposcale = with_workflow / "bin/toposcale"
+    assert run(toposcale, "init", "my run", folder=folder).stdout.endswith("then: toposcale run mine.yaml\n")
+    dry = run(toposcale, "run", "mine.yaml", "--cores", "2", "--dry-run", folder=folder)
+    assert dry.returncode == 0, dry.stderr
+    assert "weight_features" in dry.stdout
+    assert not (folder / "results").exists()
+    slurm = run(toposcale, "run", "mine.yaml", "--profile", "slurm", "--dry-run", folder=folder)
+    assert "toposcale/_workflow/profiles/slurm" in slurm.stderr
+    part = run(toposcale, "run", "mine.yaml", "--until", "features_table", folder=folder)
+    assert part.returncode == 0, part.stdout + part.stderr
+    done = run(toposcale, "run", "mine.yaml", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "rule weight_features:" not in done.stdout + done.stderr  # it goes on from where it was
+    assert done.stdout.splitlines()[-1] == "Report:   results/mine/report.html"
+    assert (folder / "results/mine/report.html").exists()
+    (folder / ".snakemake/locks").mkdir(exist_ok=True)
+    (folder / ".snakemake/locks/0.output.lock").write_text("results/mine/report.html\n")
+    (folder / "results/mine/report.html").unlink()
+    locked = run(toposcale, "run", "mine.yaml", folder=folder)
+    assert locked.stderr.endswith("if it was killed: toposcale run mine.yaml --unlock\n")
+    assert run(toposcale, "run", "mine.yaml", "--unlock", folder=folder).returncode == 0
+    assert not list((folder / ".snakemake").glob("locks/*"))
+
+
+def test_fingerprints_are_those_of_the_clone(with_workflow, tmp_path):
+    """What was made in a clone is not made again by the wheel."""
+    [folder] = with_workflow.glob("lib/python3*/site-packages/toposcale/_workflow")
+    program = "import fingerprint, sys; print(*map(fingerprint.fingerprint, sys.argv[1:]))"
+    names = [path.name for path in sorted((ROOT / "scripts").glob("*.py"))]
+    done = run(
+        with_workflow / "bin/python",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(folder / 'workflow')!r}); {program}",
+        *names,
+        folder=tmp_path,
+    )
+    assert done.stdout.split() == [fingerprint.fingerprint(name) for name in names]

@@ -45,7 +45,7 @@ def test_init_a_folder_with_its_losses(here, capsys):
     (here / "my run/notes.txt").write_text("nothing here")
     told = written(capsys, "init", "my run")
     assert "my-run: 2 checkpoints, steps 10 to 100" in told
-    assert told.splitlines()[-1] == "mine.yaml: look it over, then: make run CONFIG=mine.yaml"
+    assert told.splitlines()[-1] == "mine.yaml: look it over, then: toposcale run mine.yaml"
     models = configuration()["models"]
     assert "100" not in Path("mine.yaml").read_text()  # no warm-up is invented
     assert "# warmup_steps:       # 0 if there was no warm-up;" in Path("mine.yaml").read_text()

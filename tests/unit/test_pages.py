@@ -70,6 +70,8 @@ def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
     assert facts["changed"]
     assert facts["versions"] == [("numpy", "2.4 and 2.5"), ("scipy", "1")]
     assert not provenance.rerun({"features": stored}, run="mine", lock_name="x", lock_hash="0")["changed"]
+    installed = provenance.rerun({"features": {}}, run="mine", lock_name="x.lock", lock_hash="0")
+    assert installed["commands"].startswith("toposcale run mine.yaml   # of toposcale ")
 
 
 def test_a_run_is_exact_only_of_one_clean_revision():

@@ -24,6 +24,18 @@ def test_a_revision_whose_files_were_changed_says_so(tmp_path):
     assert environment.revision(tmp_path) == revision + "-dirty"
 
 
+def test_revision_in_the_clone_of_another_project_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOSCALE_REVISION", raising=False)
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "file").write_text("one")
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "--quiet", "--message", "one")
+    (tmp_path / "file").write_text("two")
+    (tmp_path / "site-packages").mkdir()
+    assert environment.revision(tmp_path / "site-packages") == "unknown"
+    assert uncommitted(tmp_path / "site-packages") == b""
+
+
 def test_outside_a_checkout_the_revision_is_unknown(tmp_path, monkeypatch):
     monkeypatch.delenv("TOPOSCALE_REVISION", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

@@ -39,7 +39,7 @@ def run(given: argparse.Namespace) -> None:
         print(f"{name}: {counted(len(steps), 'checkpoint')}, {span}")
         for reason in (*missing.values(), *sources[name].last_trainer_state().unread.values()):
             print(f"  left out: {reason}")
-    print(f"{given.output}: look it over, then: make run CONFIG={given.output}")
+    print(f"{given.output}: look it over, then: toposcale run {given.output}")
 
 
 def sources_in(folder: Path) -> dict[str, FolderSource]:

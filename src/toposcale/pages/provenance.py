@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from toposcale import __version__
 from toposcale.analysis.series import all_in_nats, whole_model
 from toposcale.checkpoints.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 from toposcale.features.ripser_check import ROUNDING
@@ -155,6 +156,8 @@ def rerun(
         f"make run CONFIG={run}.yaml",
         f"# or, in an environment with {lock_name}:  snakemake --cores 2 --configfile {run}.yaml",
     ]
+    if revision == "unknown":  # no clone
+        commands = [f"toposcale run {run}.yaml   # of toposcale {__version__}, with the packages of {lock_name}"]
     return {
         "commands": "\n".join(commands),
         "revisions": [(name, ", ".join(made)) for name, made in revisions.items()],
