@@ -26,7 +26,7 @@ import toposcale
 from studies import small_tables
 from studies.nulls.__main__ import LEVEL, PRIMARY, TOGETHER
 from studies.nulls.configurations import RUNS, Configuration, configurations_of
-from toposcale.analysis.metric_checkpoints import least_points, pooled_interval, z_variance
+from toposcale.analysis.metric_answers import least_points, pooled_interval, z_variance
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import between_runs

@@ -5,33 +5,53 @@ Between runs: partial correlations with permuted residuals. Each answer comes wi
 positive control and placebos; docs/test-metric.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.controls import NOT_TESTED, YES
 from toposcale.analysis.correlations import ControlledRun
-from toposcale.analysis.metric_between import between_answers
-from toposcale.analysis.metric_checkpoints import over_checkpoints
-from toposcale.analysis.metric_input import Source, metric_table
-from toposcale.analysis.metric_questions import Question, sentence
-from toposcale.io.errors import UserError, listed, printable
+from toposcale.analysis.metric_answers import Question, between_answers, over_checkpoints
+from toposcale.analysis.metric_table import Source, metric_table
+from toposcale.analysis.sensitivity import POWER_WANTED
+from toposcale.forecasting.decision import picture
+from toposcale.io.errors import UserError, counted, listed, printable
 from toposcale.io.files import finite_or_none
+from toposcale.statistics.coefficients import standardised
+from toposcale.statistics.prewhitening import prewhiten, with_squares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLUMNS = (
-    *("question", "metric", "target", "given", "answer", "estimate", "low", "high", "p", "q"),
-    *("detectable", "positive_control", "false_positive_rate", "gain", "n_runs", "n_points"),
-    *("spearman", "spearman_placebo", "reason", "sentence"),
+    "question",
+    "metric",
+    "target",
+    "given",
+    "answer",
+    "estimate",
+    "low",
+    "high",
+    "p",
+    "q",
+    "detectable",
+    "positive_control",
+    "false_positive_rate",
+    "gain",
+    "n_runs",
+    "n_points",
+    "spearman",
+    "spearman_placebo",
+    "reason",
+    "sentence",
 )
-"""Columns of the result; detectable: the least correlation that is found in 80% of cases; positive_control and
-false_positive_rate: shares of losses with noise of that size, and of placebos, that are found; gain: of the cross-validated
-error between runs."""
+"""Columns of the result; docs/test-metric.md says what they are."""
+METRIC_COLOUR = picture.OTHERS[0]
+LOSS_COLOUR = picture.INK
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,16 +77,31 @@ class MetricTest:
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Draw the estimates alone into these axes.
+            Draw only the estimates, into these axes.
 
         Returns
         -------
         matplotlib.figure.Figure
             The picture of the first metric.
         """
-        from toposcale.analysis.metric_picture import draw
-
-        return draw(self.answers, self.runs, ax)
+        rows = self.answers[self.answers["metric"] == self.answers["metric"].iloc[0]]
+        if ax is not None:
+            _draw_estimates(ax, rows)
+            return ax.get_figure(root=True)  # type: ignore[return-value]
+        figure = picture.new_figure(11.0, 3.6)
+        series, residuals, estimates = figure.subplots(1, 3, width_ratios=[3, 3, 2.4])
+        first = rows.iloc[0]
+        metric, target = first["metric"], first["target"]
+        run = next((run for run in self.runs if run.test and metric in run.group.keys["feature"]), None)
+        if run is None:
+            for axes in (series, residuals):
+                axes.text(0.5, 0.5, "not tested", ha="center", transform=axes.transAxes)
+        else:
+            _draw_series(series, run, first)
+            _draw_residuals(residuals, run, first)
+        _draw_estimates(estimates, rows)
+        picture.finish(figure, f"{metric} and {target}")
+        return figure
 
     def text(self) -> str:
         """Return the answers in lines."""
@@ -86,8 +121,8 @@ class MetricTest:
         return self.text()
 
     def __repr__(self) -> str:
-        said = [f"{row.metric} {row.question}: {row.answer}" for row in self.answers.itertuples()]
-        return f"<MetricTest {listed(said, 3)}>"
+        answers = [f"{row.metric} {row.question}: {row.answer}" for row in self.answers.itertuples()]
+        return f"<MetricTest {listed(answers, 3)}>"
 
     def _repr_html_(self) -> str:
         shown = self.answers[["metric", "question", "answer", "estimate", "low", "high", "q", "sentence"]]
@@ -168,18 +203,72 @@ def test_metric(
         warmup_steps=warmup_steps,
     )
     within, runs = over_checkpoints(data, Question.WITHIN, 0, seed)
-    answers = [within, over_checkpoints(data, Question.AHEAD, ahead, seed)[0], between_answers(data, share, seed)]
-    rows = pd.concat(answers, ignore_index=True)
-    columns = ["spearman", "spearman_placebo"]
-    rows[columns] = (
-        rows[["metric"]]
-        .merge(within.reindex(columns=["metric", *columns]), on="metric", how="left")[columns]
-        .to_numpy()
-    )
+    ahead_rows, _ = over_checkpoints(data, Question.AHEAD, ahead, seed)
+    plain = within.set_index("metric").reindex(columns=["spearman", "spearman_placebo"])
+    rows = pd.concat([within, ahead_rows, between_answers(data, share, seed)], ignore_index=True)
+    rows = rows.drop(columns=plain.columns, errors="ignore").join(plain, on="metric")
     rows["sentence"] = [sentence(row, ahead, share) for row in rows.to_dict("records")]
     order = rows["metric"].map({name: place for place, name in enumerate(data.metrics)})
-    rows = rows.assign(order=order).sort_values("order", kind="stable", ignore_index=True)
-    return MetricTest(rows.reindex(columns=COLUMNS), data.notes, runs)
+    rows = rows.iloc[np.argsort(order, kind="stable")].reindex(columns=COLUMNS).reset_index(drop=True)
+    return MetricTest(rows, data.notes, runs)
 
 
 test_metric.__test__ = False  # type: ignore[attr-defined]  # pytest takes what begins with test for one
+
+
+def sentence(row: Mapping[Any, Any], ahead: int, share: float) -> str:
+    """Say an answer in a sentence."""
+    if row["answer"] == NOT_TESTED:
+        return f"Not tested: {row['reason']}."
+    what = {
+        Question.WITHIN: f"follows the {row['target']} beyond {row['given']} and the past of both",
+        Question.AHEAD: f"tells the {row['target']} {counted(ahead, 'checkpoint')} later beyond that so far",
+    }.get(row["question"], f"at {share:.0%} tells the last {row['target']} of a run beyond that so far")
+    if row["answer"] == YES:
+        interval = f", 95% interval {row['low']:.2f} to {row['high']:.2f}" if np.isfinite(row["low"]) else ""
+        return f"Yes: it {what} (correlation {row['estimate']:.2f}{interval}, q = {row['q']:.2g})."
+    could = f"a correlation of {row['detectable']:.2f} or more would be found in {POWER_WANTED:.0%} of such tables"
+    return f"No sign that it {what} (correlation {row['estimate']:.2f}, q = {row['q']:.2g}); {could}."
+
+
+def _draw_series(axes: "Axes", run: ControlledRun, row: pd.Series) -> None:
+    """Draw a metric and the loss of a run in units of their standard deviations."""
+    steps, metric = run.group.steps, run.group.values[run.group.keys["feature"] == row["metric"]]
+    for values, name, colour in (
+        (run.group.targets, row["target"], LOSS_COLOUR),
+        (metric, row["metric"], METRIC_COLOUR),
+    ):
+        axes.plot(steps, standardised(values)[0] * np.sqrt(len(steps)), color=colour, linewidth=1.1, label=name)
+    axes.set(xlabel="step", ylabel="standard deviations")
+    axes.legend(frameon=False, fontsize=8)
+    axes.set_title(
+        f"{run.group.model}; over {row['n_runs']} runs a rank correlation of {row['spearman']:.2f}\n"
+        f"(placebos, which share the drift alone, {row['spearman_placebo']:.2f})",
+        fontsize=8,
+    )
+
+
+def _draw_residuals(axes: "Axes", run: ControlledRun, row: pd.Series) -> None:
+    """Draw the prewhitened residuals of a metric against those of the loss of a run."""
+    series = np.vstack([run.segment.values[run.group.keys["feature"] == row["metric"]], run.segment.targets])
+    metric, loss = prewhiten(series, with_squares(run.segment.controls), half_cosine=True).values
+    axes.plot(loss, metric, ".", color=METRIC_COLOUR, markersize=4)
+    axes.set(xlabel=row["target"], ylabel=row["metric"])
+    axes.set_title(
+        f"its prewhitened residuals, given {row['given']};\nover the runs a correlation of {row['estimate']:.2f}",
+        fontsize=8,
+    )
+
+
+def _draw_estimates(axes: "Axes", rows: pd.DataFrame) -> None:
+    """Draw the estimate of each question with its interval; grey: what the test finds in less than 80% of cases."""
+    for place, row in enumerate(rows.to_dict("records")):
+        if np.isfinite(row["detectable"]):
+            axes.barh(place, 2 * row["detectable"], left=-row["detectable"], height=0.6, color="0.9")
+        if np.isfinite(row["estimate"]):
+            axes.plot([row["low"], row["high"]], [place, place], color=METRIC_COLOUR)
+            axes.plot(row["estimate"], place, "o", color=METRIC_COLOUR)
+        axes.text(-0.97, place - 0.36, f"{row['question']}: {row['answer']}", fontsize=8, va="bottom")
+    axes.axvline(0, color=LOSS_COLOUR, linewidth=0.8)
+    axes.set(xlim=(-1, 1), ylim=(len(rows) - 0.4, -0.8), yticks=[], xlabel="correlation, 95% interval")
+    axes.set_title("grey: found in less than 80% of cases", fontsize=8)

@@ -4,20 +4,21 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.series import MIN_FOR_CORRELATION
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.forecasting.logs import loss_curves, names
 from toposcale.forecasting.logs.table_files import columns_of, read_any
 from toposcale.forecasting.runs.metrics import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.warmup import longest_warmup
-from toposcale.io.errors import UserError, as_user_error, counted, listed
+from toposcale.io.errors import UserError, as_user_error, counted, did_you_mean, listed
 from toposcale.io.schemas import ALL_LAYERS
+from toposcale.statistics.coefficients import pearson, spearman
 
 STEP, LEARNING_RATE, NORM = "step", "learning_rate", "weight_norm"
 GIVEN = (STEP, LEARNING_RATE, NORM)
@@ -25,6 +26,12 @@ GIVEN = (STEP, LEARNING_RATE, NORM)
 ALIASES = {LEARNING_RATE: names.RATES, NORM: (NORM, WEIGHT_NORM.feature, "param_norm", "params_norm", "norm")}
 ASSUMED_WARMUP = 0.05
 """Share of a run that is taken for its warm-up where the table has no learning rate; the tests begin at twice of it."""
+EARLIER = 2 / 3
+"""Share of the time until the metric is read, between runs, at which the loss is held fixed, too."""
+COPY = 1.0 - 1e-9
+"""Correlation from which on a metric is a copy of the loss, or of a covariate."""
+COPY_LAGS = range(-3, 4)
+"""Rows by which a copy may be shifted."""
 _TABLES, _JSON = {".csv", ".tsv", ".parquet", ".feather"}, {".json", ".jsonl", ".ndjson"}
 _OF_A_RUN = re.compile(r"(.+) - ([^-]+)$")  # a column of a W&B export
 
@@ -46,6 +53,77 @@ class MetricTable:
     warmups: Mapping[str, float]
     notes: tuple[str, ...]
 
+    @property
+    def given_words(self) -> str:
+        """Names of what is held fixed."""
+        return ", ".join([STEP, *self.given])
+
+    def untestable(self, metric: str, *, by_run: bool = True) -> str:
+        """Return why a metric says nothing by what it is: constant, a covariate, the loss, or a copy of it; "" if it may.
+
+        by_run: a metric has to vary within runs.
+        """
+        if metric == self.target:
+            return "it is the loss itself"
+        if metric in self.given:
+            return "it is among the covariates"
+        rows = self.rows.dropna(subset=[metric, self.target])
+        if rows.empty:
+            return f"no step has both a number of it and of {self.target}"
+        if not (rows.groupby("run" if by_run else np.zeros(len(rows)))[metric].nunique() > 1).any():
+            return "it is constant"
+        for other in (self.target, *self.given):
+            lags = {lag for lag in COPY_LAGS if _is_copy(self.rows, metric, other, lag)}
+            if lags:
+                lag = min(lags, key=abs)
+                shifted = f", shifted by {counted(abs(lag), 'row')}" if lag else ""
+                return f"it is a copy of {other}{shifted}, up to its scale"
+        return ""
+
+    def leading(self, lead: int) -> pd.DataFrame:
+        """Return the rows with the loss of `lead` checkpoints later, by the commonest distance of checkpoints of a run."""
+        if lead == 0:
+            return self.rows
+        parts = []
+        for _, of_run in self.rows.dropna(subset=[self.target]).groupby("run"):
+            loss = of_run.set_index(STEP)[self.target]
+            distances = np.diff(loss.index.to_numpy(np.float64))
+            distance = pd.Series(distances).mode().iloc[0] if len(distances) else 1.0
+            parts.append(of_run.assign(**{self.target: loss.reindex(loss.index + lead * distance).to_numpy()}))
+        return pd.concat(parts) if parts else self.rows.iloc[:0]
+
+    def values_of_runs(self, share: float) -> pd.DataFrame:
+        """Return a row per run: loss at its end, `now` and `earlier`, covariates and metrics at a share; without a gap."""
+        columns, rows = [*self.given, *self.metrics], {}
+        for run, of_run in self.rows.groupby("run"):
+            values = of_run.set_index(STEP)[list(dict.fromkeys([self.target, *columns]))].ffill()
+            earlier, now = (values[values.index <= part * share * values.index[-1] + 1e-6] for part in (EARLIER, 1))
+            if len(earlier):
+                losses = {"end": values, "now": now, "earlier": earlier}
+                row = {name: table[self.target].iloc[-1] for name, table in losses.items()}
+                rows[str(run)] = row | {f"at {name}": now[name].iloc[-1] for name in columns}
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def long_rows(rows: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:
+    """Return columns of the table as rows of model, step, name and value."""
+    chosen = rows.rename(columns={"run": "model"})[["model", STEP, *dict.fromkeys(columns)]]
+    return chosen.melt(["model", STEP], var_name=name, value_name="value").dropna(subset=["value"])
+
+
+def _is_copy(rows: pd.DataFrame, metric: str, other: str, lag: int) -> bool:
+    """Return whether in every run a metric is a linear function of a column, or of one that does not drift a monotonic."""
+    for _, of_run in rows.groupby("run"):
+        x, y = of_run[metric].to_numpy(np.float64), of_run[other].shift(lag).to_numpy(np.float64)
+        x, y = x[np.isfinite(x + y)], y[np.isfinite(x + y)]
+        if len(x) < MIN_FOR_CORRELATION:
+            return False
+        is_drift = len({*np.sign(np.diff(y))}) == 1
+        correlations = [pearson(x, y)[0, 0], 0.0 if lag or is_drift else spearman(x, y)[0, 0]]
+        if not np.nanmax(np.abs([0.0, *correlations])) > COPY:
+            return False
+    return True
+
 
 def metric_table(
     table: Source | Sequence[Source],
@@ -58,7 +136,7 @@ def metric_table(
     warmup_steps: float | None,
 ) -> MetricTable:
     """Return the table of one or more sources, with its columns in their roles; UserError where one is not there."""
-    rows, notes = _joined([table] if isinstance(table, str | Path | pd.DataFrame | Mapping) else list(table), run)
+    rows = _joined([table] if isinstance(table, str | Path | pd.DataFrame | Mapping) else list(table), run)
     numeric = [name for name in rows.columns.drop(["run", STEP]) if pd.api.types.is_numeric_dtype(rows[name])]
     loss = _target(target, numeric)
     covariates = _covariates(given, numeric)
@@ -66,27 +144,30 @@ def metric_table(
         _require(name, numeric, "--metric")
     if settings is not None:
         _require(settings, list(rows.columns), "--settings")
-    chosen = tuple(metrics) or tuple(
-        name for name in numeric if name not in (loss, *covariates, settings) and not _is_context(name)
-    )
+    roles = (loss, *covariates, settings)
+    chosen = tuple(metrics) or tuple(name for name in numeric if name not in roles and not _is_context(name))
     if not chosen:
-        raise UserError(f"no metric beside {listed([STEP, loss, *covariates], 6)}; the table has {listed(numeric, 10)}")
+        raise UserError(f"no metric but {listed([STEP, loss, *covariates], 6)}; the table has {listed(numeric, 10)}")
     used = list(dict.fromkeys([*chosen, loss, *covariates]))
-    rates = next((name for name in ALIASES[LEARNING_RATE] if name in numeric), None)
-    kept = rows[["run", STEP, *dict.fromkeys(used + [name for name in (rates, settings) if name])]].copy()
-    finite = kept[used].replace([np.inf, -np.inf], np.nan)
-    for name in used:
-        broken = int((finite[name].isna() & rows[name].notna()).sum())
-        if broken:
-            notes.append(f"{name}: {counted(broken, 'value')} not finite, left out")
-    kept[used] = finite
-    merged, merge_notes = _one_row_a_step(kept)
-    settings_of_runs: Any = {} if settings is None else merged.groupby("run")[settings].first()
-    labels = {str(name): str(label) for name, label in settings_of_runs.items()}
-    warmups, warmup_notes = _warmups(merged, rates, warmup_steps)
-    return MetricTable(
-        merged, chosen, loss, covariates, labels, warmups, (*dict.fromkeys([*notes, *merge_notes, *warmup_notes]),)
+    rate = next((name for name in ALIASES[LEARNING_RATE] if name in numeric), None)
+    kept = rows[["run", STEP, *dict.fromkeys(used + [name for name in (rate, settings) if name])]].copy()
+    kept[used] = kept[used].replace([np.inf, -np.inf], np.nan)
+    broken = {name: int((kept[name].isna() & rows[name].notna()).sum()) for name in used}
+    notes = [f"{name}: {counted(count, 'value')} not finite, left out" for name, count in broken.items() if count]
+    merged, repeated = _one_row_a_step(kept)
+    by_run = {str(name): of_run for name, of_run in merged.groupby("run")}
+    labels = (
+        {} if settings is None else {name: str(of_run[settings].bfill().iloc[0]) for name, of_run in by_run.items()}
     )
+    if warmup_steps is None:
+        logged = {name: _warmup(of_run[STEP], of_run[rate] if rate else None) for name, of_run in by_run.items()}
+    else:
+        logged = dict.fromkeys(by_run, warmup_steps)
+    assumed = {name: ASSUMED_WARMUP * of_run[STEP].max() for name, of_run in by_run.items() if logged[name] is None}
+    if assumed:
+        repeated.append(f"the warm-up is not known: {ASSUMED_WARMUP:.0%} of the steps is assumed (--warmup-steps)")
+    warmups = {name: steps for name, steps in logged.items() if steps is not None} | assumed
+    return MetricTable(merged, chosen, loss, covariates, labels, warmups, (*notes, *repeated))
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -103,20 +184,21 @@ def _read(path: Path) -> pd.DataFrame:
     return pd.DataFrame(dict(loss_curves.read(path).columns))
 
 
-def _joined(sources: list[Source], run: str | None) -> tuple[pd.DataFrame, list[str]]:
+def _joined(sources: list[Source], run: str | None) -> pd.DataFrame:
     """Return all sources in one table with the columns run and step; one without a loss joins the one that has it."""
     tables = [
-        _of_one_source(pd.DataFrame(source) if not isinstance(source, str | Path) else _read(Path(source)), run, name)
+        _of_one_source(_read(Path(source)) if isinstance(source, str | Path) else pd.DataFrame(source), run, name)
         for source, name in zip(sources, _names(sources), strict=True)
     ]
-    losses = [any(names.loss_name(str(name)) for name in table.columns) for table in tables]
-    if len(tables) == 2 and losses.count(True) == 1:  # features of checkpoints beside the log of their training
-        log, features = sorted(tables, key=lambda table: losses[[table is one for one in tables].index(True)])[::-1]
-        shared = [name for name in features.columns if name in log and name not in ("run", STEP)]
-        if features["run"].nunique() == 1 == log["run"].nunique():
-            features = features.assign(run=log["run"].iloc[0])
-        return features.drop(columns=shared).merge(log, on=["run", STEP], how="outer"), []
-    return pd.concat(tables, ignore_index=True), []
+    has_loss = [any(names.loss_name(str(name)) for name in table.columns) for table in tables]
+    if len(tables) != 2 or has_loss.count(True) != 1:
+        return pd.concat(tables, ignore_index=True)
+    # Features of checkpoints, and the log of their training.
+    log, features = tables if has_loss[0] else tables[::-1]
+    if features["run"].nunique() == 1 == log["run"].nunique():
+        features = features.assign(run=log["run"].iloc[0])
+    shared = [name for name in features.columns if name in log and name not in ("run", STEP)]
+    return features.drop(columns=shared).merge(log, on=["run", STEP], how="outer")
 
 
 def _names(sources: list[Source]) -> list[str]:
@@ -194,11 +276,8 @@ def _require(name: str, columns: Iterable[str], option: str) -> None:
     """Raise UserError if a column is not there."""
     columns = list(columns)
     if name not in columns:
-        near = get_close_matches(name, columns, 1)
-        raise UserError(
-            f"{option} {name}: no such column of numbers"
-            + (f"; did you mean {near[0]}?" if near else f"; the table has {listed(columns, 10)}")
-        )
+        near = did_you_mean(name, columns) or f"; the table has {listed(columns, 10)}"
+        raise UserError(f"{option} {name}: no such column of numbers{near}")
 
 
 def _is_context(name: str) -> bool:
@@ -213,24 +292,15 @@ def _is_context(name: str) -> bool:
 
 
 def _one_row_a_step(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows by run and step, the last value of each column where a step has several rows."""
+    """Return the rows by run and step, the last value of each column where a step has several rows, and a note on these."""
     merged = rows.groupby(["run", STEP], sort=True, as_index=False).last()
     values = rows.drop(columns=["run", STEP]).notna().groupby([rows["run"], rows[STEP]]).sum()
     repeated = int((values > 1).any(axis=1).sum())
     return merged, [f"{counted(repeated, 'step')} logged again: the last value counts"] if repeated else []
 
 
-def _warmups(rows: pd.DataFrame, rates: str | None, steps: float | None) -> tuple[dict[str, float], list[str]]:
-    """Return the warm-up of each run: as stated, as its learning rate shows it, else an assumed share of its steps."""
-    if steps is not None:
-        return dict.fromkeys(rows["run"], steps), []
-    warmups, assumed = {}, False
-    for run, of_run in rows.groupby("run"):
-        shown = None if rates is None else longest_warmup(of_run[STEP], of_run[rates])
-        first = float(of_run[STEP].iloc[0])
-        is_start = shown is not None and shown == first  # the rate only falls: no warm-up in the table
-        warmups[str(run)] = 0.0 if is_start else ASSUMED_WARMUP * of_run[STEP].max() if shown is None else float(shown)
-        assumed |= shown is None
-    return warmups, [
-        f"the warm-up is not known: {ASSUMED_WARMUP:.0%} of the steps is assumed (--warmup-steps)"
-    ] * assumed
+def _warmup(steps: pd.Series, rates: pd.Series | None) -> float | None:
+    """Return the warm-up of a run as its learning rates show it; None: they do not."""
+    end = None if rates is None else longest_warmup(steps, rates)
+    # Where the rate only falls, the table shows no warm-up.
+    return None if end is None else 0.0 if end == steps.iloc[0] else float(end)
