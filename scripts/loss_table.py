@@ -2,7 +2,7 @@
 
 import _job
 from _notes import note
-from toposcale.analysis.curve_tables import log_columns, metric_table, training_table
+from toposcale.analysis.user_tables import log_columns, metric_table, training_table
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import tables
 

@@ -15,8 +15,8 @@ from paths import Paths
 from producers import STEP_DIGITS, Producer
 from toposcale.checkpoints import FolderSource, Inspection, inspect, model_kinds, saved_numbers
 from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.runs.learning_rate_schedule import longest_warmup
 from toposcale.forecasting.runs.metrics import metric_name
-from toposcale.forecasting.runs.warmup import longest_warmup
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder

@@ -39,7 +39,7 @@ __all__ = ["NoForecast", "UserError", "advise_run", "plot_matrices", "test_metri
 
 _MODULES = {
     **dict.fromkeys(_DESCRIPTIONS, "features.description"),
-    **dict.fromkeys(_FROM_CURVES, "analysis.curve_doors"),
+    **dict.fromkeys(_FROM_CURVES, "analysis.curves_and_weights"),
     **dict.fromkeys(("NoForecast", "UserError"), "io.errors"),
     "advise_run": "analysis.run_folder",
     "plot_matrices": "figures.matrices",

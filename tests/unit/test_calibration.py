@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.analysis.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, nonconformity
+from toposcale.analysis.forecasts import FEWEST_RUNS, calibrate, calibrate_on_others, nonconformity
 from toposcale.forecasting.laws.prediction import Prediction
 
 

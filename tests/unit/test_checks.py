@@ -12,9 +12,9 @@ from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.reasons import CONFIDENT
 from toposcale.forecasting.laws.published_law import refuse_young
 from toposcale.forecasting.runs.checks import looks_smoothed, metric_rises, smoothing_unknown_because
+from toposcale.forecasting.runs.curves import is_dip, is_excursion, is_moving_average, rise
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_moving_average, rise
 from toposcale.forecasting.runs.run_input import RunInput
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast

@@ -12,9 +12,9 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
-from toposcale.analysis.curve_tables import log_columns, metric_table
 from toposcale.analysis.decisions import decision_tables
 from toposcale.analysis.model_rows import rows_of_model
+from toposcale.analysis.user_tables import log_columns, metric_table
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import schemas
 from toposcale.monitor.folder import Folder

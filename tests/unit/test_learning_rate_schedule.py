@@ -10,9 +10,9 @@ from toposcale.forecasting.runs.learning_rate_schedule import (
     LearningRateSchedule,
     ScheduleProvenance,
     extrapolated_rates,
+    longest_warmup,
 )
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
-from toposcale.forecasting.runs.warmup import longest_warmup
 from toposcale.io.errors import UserError
 
 GIVEN, LOGGED, RECOGNISED, UNKNOWN = ScheduleProvenance

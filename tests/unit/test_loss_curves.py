@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis.curve_tables import metric_table
+from toposcale.analysis.user_tables import metric_table
 from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.io.errors import UserError
 

@@ -21,7 +21,7 @@ from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.monitor import Alert, AlertKind, TopologyMonitor, handles, hooks, loop, writers
+from toposcale.monitor import Alert, AlertKind, TopologyMonitor, hooks, locks, loop, writers
 from toposcale.monitor.folder import KINDS, Folder
 
 SETTINGS = weights.WeightSettings(max_points=12)
@@ -913,13 +913,13 @@ print("trained")
 
 
 def test_monitors_that_are_closed_leave_nothing_to_close_in_children(tmp_path):
-    before = len(handles._OPEN)
+    before = len(locks._OPEN)
     for _ in range(3):
         with monitor(tmp_path, overwrite=True) as watching:
             watching.step(small_model())
-            assert len(handles._OPEN) == before + 3
+            assert len(locks._OPEN) == before + 3
     gc.collect()
-    assert len(handles._OPEN) == before
+    assert len(locks._OPEN) == before
 
 
 def test_what_is_logged_at_the_step_of_a_snapshot_survives_a_kill(tmp_path):

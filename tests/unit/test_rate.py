@@ -5,7 +5,7 @@ import pytest
 
 from made_runs import training_run
 from planted_runs import family, forecast, run
-from toposcale.analysis.rate import RateForecaster
+from toposcale.analysis.methods import RateForecaster
 from toposcale.forecasting import NoForecast
 
 

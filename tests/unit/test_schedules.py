@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toposcale.forecasting.logs.table_files import read_schedule
-from toposcale.forecasting.runs.breakpoints import MOST_BREAKPOINTS, breakpoints
+from toposcale.forecasting.runs.learning_rate_schedule import MOST_BREAKPOINTS, breakpoints
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
 from toposcale.io.errors import UserError
 

@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 import toposcale
 from toposcale import checkpoints
-from toposcale.analysis.curve_tables import metric_table, training_table
+from toposcale.analysis.user_tables import metric_table, training_table
 from toposcale.features import weights
 from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.io import schemas, tables

@@ -14,8 +14,8 @@ from toposcale.analysis.series import MIN_FOR_CORRELATION
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.forecasting.logs import loss_curves, names
 from toposcale.forecasting.logs.table_files import columns_of, read_any
+from toposcale.forecasting.runs.learning_rate_schedule import longest_warmup
 from toposcale.forecasting.runs.metrics import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
-from toposcale.forecasting.runs.warmup import longest_warmup
 from toposcale.io.errors import UserError, as_user_error, counted, did_you_mean, listed
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import pearson, spearman

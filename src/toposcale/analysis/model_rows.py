@@ -9,11 +9,14 @@ from numpy.typing import ArrayLike
 
 from toposcale import checkpoints
 from toposcale.forecasting.logs import trainer_states
-from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.facts import FACTS_OF_A_LOG
-from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, first_peak
+from toposcale.forecasting.runs.learning_rate_schedule import (
+    LearningRateSchedule,
+    breakpoints,
+    first_peak,
+    longest_warmup,
+)
 from toposcale.forecasting.runs.schedules import ScheduleTable, schedule_of
-from toposcale.forecasting.runs.warmup import longest_warmup
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
 

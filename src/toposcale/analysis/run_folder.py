@@ -12,11 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.analysis.curve_tables import log_columns, metric_table, training_table
 from toposcale.analysis.model_rows import ModelRows, fetched_sizes, rows_of_model
 from toposcale.analysis.series import NOT_IN_NATS
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.analysis.user_tables import read_user_table
+from toposcale.analysis.user_tables import log_columns, metric_table, read_user_table, training_table
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.advice import VERSION, Advice, advise_on
 from toposcale.forecasting.decision.advise_command import RUN_FILE

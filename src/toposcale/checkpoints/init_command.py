@@ -9,7 +9,7 @@ from pathlib import Path
 from toposcale.checkpoints.checkpoint import Checkpoint
 from toposcale.checkpoints.saved_numbers import LOSSES, saved_numbers
 from toposcale.checkpoints.sources import FolderSource, missing_parts, runs_in
-from toposcale.forecasting.runs.log_search import logs_in
+from toposcale.forecasting.runs.run_input import logs_in
 from toposcale.io.errors import UserError, counted, listed
 from toposcale.io.files import write_text
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.forecasting.runs.outliers import rise
+from toposcale.forecasting.runs.curves import rise
 
 PATIENCE, FEWEST_ROWS = 200, 5
 """Steps after which a spike should have come back, and fewest rows whose median is the loss now."""

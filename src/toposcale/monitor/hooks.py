@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.facts import OPTIMIZERS
+from toposcale.forecasting.runs.learning_rate_schedule import breakpoints
 from toposcale.monitor.loop import TopologyMonitor
 
 _WIDTH = re.compile(r"^paged|8bit$|32bit$")

@@ -1,14 +1,63 @@
-"""Locks on the rows of a monitored model: no two trainings write them at a time, nor what a killed one left at work."""
+"""Open files of a monitor, which forked children give up, and locks on the rows of a model.
+
+No two trainings write rows of one model at a time, nor does the background process that a killed training left.
+"""
 
 import fcntl
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
-from toposcale.monitor.handles import Handle
+
+
+class Handle:
+    """An open file or channel, which every forked child closes.
+
+    beside: an object that has a descriptor of its own, which is closed with the object.
+    """
+
+    def __init__(self, file: Any, beside: Any = None) -> None:
+        self.file, self._beside, self._identity = file, beside, _identity(file)
+        _OPEN.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the descriptor is still that of the file: a daemon closes all, and their numbers are given away again."""
+        try:
+            return _identity(self.file) == self._identity
+        except (OSError, ValueError):
+            return False
+
+    def close(self) -> None:
+        """Close the file, unless the program has."""
+        _OPEN.discard(self)
+        if self.is_open:
+            self.file.close()
+        else:
+            _LOST.extend((self.file, self._beside))
+
+
+_OPEN: WeakSet[Handle] = WeakSet()
+_LOST: list[Any] = []
+"""What the program has closed: the destructor would close the file that has the descriptor by now."""
+
+
+def _identity(file: Any) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino
+
+
+def _close_all() -> None:
+    for handle in list(_OPEN):
+        handle.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
+
 
 _INTERVAL = 0.1  # seconds between two attempts
 

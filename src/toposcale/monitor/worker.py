@@ -29,8 +29,7 @@ from toposcale.io.tensor_files import exact
 from toposcale.monitor import records
 from toposcale.monitor.alerts import Outlook
 from toposcale.monitor.folder import Folder
-from toposcale.monitor.handles import Handle
-from toposcale.monitor.locks import Locks
+from toposcale.monitor.locks import Handle, Locks
 
 _SOURCES = Path(__file__).resolve().parents[2]
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

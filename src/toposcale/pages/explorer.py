@@ -15,7 +15,7 @@ from toposcale.figures.landscape import counted_tree, loss_grid, merge_tree_layo
 from toposcale.figures.style import model_appearances
 from toposcale.landscape.plane_names import most_informative
 from toposcale.pages import templates
-from toposcale.pages.columns import columns, described, keys_of, rounded
+from toposcale.pages.chart_data import columns, described, keys_of, rounded
 
 MOST_BARS = 700_000
 """Bars on a page; of larger runs each diagram keeps its longest ones. About seven bytes a bar."""

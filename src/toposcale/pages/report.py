@@ -22,7 +22,7 @@ from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.pages import templates
 from toposcale.pages.cards import cards, layer_table
-from toposcale.pages.columns import columns, described, keys_of
+from toposcale.pages.chart_data import columns, described, keys_of
 from toposcale.reproduction.claims import ClaimAnswer
 
 LARGEST_SVG = 500_000

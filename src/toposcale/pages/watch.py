@@ -23,8 +23,8 @@ import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
-from toposcale.analysis.curve_tables import metric_table, training_table
 from toposcale.analysis.series import NOT_IN_NATS
+from toposcale.analysis.user_tables import metric_table, training_table
 from toposcale.features import weights
 from toposcale.features.weight_changes import relative_changes
 from toposcale.forecasting.decision.advice import advise_on
@@ -39,7 +39,7 @@ from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.outlook import run_of
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer
-from toposcale.pages.columns import rounded
+from toposcale.pages.chart_data import rounded
 from toposcale.pages.templates import to_json
 
 ADDRESS = "127.0.0.1"

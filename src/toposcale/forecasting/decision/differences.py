@@ -15,9 +15,8 @@ from scipy.special import ndtr, ndtri
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import CONFIDENCE, NORMAL
 from toposcale.forecasting.laws.residuals import student_t, variance_inflation
-from toposcale.forecasting.runs.curves import Curve
+from toposcale.forecasting.runs.curves import Curve, is_spike
 from toposcale.forecasting.runs.facts import Provenance
-from toposcale.forecasting.runs.outliers import is_spike
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import finite_or_none

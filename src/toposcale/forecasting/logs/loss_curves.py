@@ -25,9 +25,9 @@ from toposcale.forecasting.logs.groups import (
 from toposcale.forecasting.logs.measurements import changed_batch, measured, tokens_per_step
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
 from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
+from toposcale.forecasting.runs.curves import has_dropped
 from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
-from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.forecasting.runs.series import in_order, logged_again, on_grid
 from toposcale.io.errors import UserError, counted

@@ -4,8 +4,7 @@ import re
 
 import numpy as np
 
-from toposcale.forecasting.runs.curves import after_warmup, binned
-from toposcale.forecasting.runs.outliers import is_moving_average, is_spike, rise
+from toposcale.forecasting.runs.curves import after_warmup, binned, is_moving_average, is_spike, rise
 from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast, did_you_mean

@@ -349,3 +349,39 @@ def _fit_shape(past: np.ndarray, logged: np.ndarray, shape: Shape) -> Recognised
     offset = float(logged.mean() - scale * form.mean())
     residual = float(np.max(np.abs(offset + scale * form - logged)))
     return Recognised(residual, lambda step: offset + scale * shape(step))
+
+
+def longest_warmup(steps: ArrayLike, rates: ArrayLike, peak: float = np.nan) -> int | None:
+    """Return a step by which the warm-up was over; None if the rates do not show it.
+
+    steps, rates (rows,); rows without a rate say nothing. peak: the highest rate of the schedule, if it is known. It is the
+    first row near that peak, or the first that does not rise: where the rate falls from row to row, the warm-up may have
+    ended between them.
+    """
+    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+    usable = np.isfinite(logged)
+    if not usable.any() or logged[usable].max() <= 0:
+        return None
+    times, logged = times[usable], logged[usable]
+    first = first_peak(logged)
+    if peak >= logged.max() and logged[first] >= NEAR_PEAK * peak:
+        return int(times[first])
+    if first + 1 == len(logged):
+        return None
+    return int(times[first] if logged[first + 1] == logged[first] else times[first + 1])
+
+
+MOST_BREAKPOINTS = 2000
+
+
+def breakpoints(rates: np.ndarray) -> np.ndarray:
+    """Return ascending steps, at most `MOST_BREAKPOINTS`, between which linear interpolation reproduces the rates."""
+    last = len(rates) - 1
+    if last < MOST_BREAKPOINTS:
+        return np.arange(last + 1)
+    kinks = np.abs(np.diff(rates, 2))
+    sharpest = np.argsort(-kinks, kind="stable")[: MOST_BREAKPOINTS // 3]
+    sharpest = sharpest[kinks[sharpest] > 1e-9 * rates.max()] + 1
+    even = np.linspace(0, last, MOST_BREAKPOINTS // 3).round().astype(int)
+    # Both sides of a kink: a rate that jumps stays where it was up to the jump.
+    return np.unique(np.concatenate([even, sharpest, np.minimum(sharpest + 1, last)]))

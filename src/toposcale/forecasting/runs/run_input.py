@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from toposcale.forecasting.amounts import text_of
-from toposcale.forecasting.logs import trainer_states
+from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.forecasting.logs.loss_curves import LOG, LossCurve, of_columns, read
 from toposcale.forecasting.logs.names import PERPLEXITY
 from toposcale.forecasting.logs.patterns import compiled
@@ -25,7 +25,6 @@ from toposcale.forecasting.runs.facts import (
     option,
 )
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.log_search import log_of
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, ScheduleTable, schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError, did_you_mean, listed
@@ -322,3 +321,36 @@ def _logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -
 def _trainer_steps(losses: LossCurve) -> list[int]:
     """Return the step of a Trainer's state, a checkpoint whose loss may not be logged; [] for other files."""
     return [step] if losses.trainer and (step := int(losses.trainer.content["global_step"])) else []
+
+
+_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".log", ".txt")
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """Return the files of a folder that are read as loss curves; where there is none, those of the folder around it."""
+    for place in (folder, folder.resolve().parent):
+        files = [file for file in sorted(place.iterdir()) if file.suffix in _SUFFIXES and file.is_file()]
+        if logs := [file for file in files if _is_curve(file)]:
+            return logs
+    return []
+
+
+def log_of(path: Path) -> Path:
+    """Return the only log of a folder; a file, and a folder that is a log by itself or has none, unchanged.
+
+    Raise UserError if there are several.
+    """
+    by_itself = (trainer_states.FILE_NAME, f"checkpoint-*/{trainer_states.FILE_NAME}", "**/*.tfevents.*")
+    if not path.is_dir() or any(any(path.glob(pattern)) for pattern in by_itself):
+        return path
+    logs = logs_in(path)
+    if len(logs) > 1:
+        raise UserError(f"{path}: {len(logs)} logs, {listed([log.name for log in logs], 5)}; name one of them")
+    return logs[0] if logs else path
+
+
+def _is_curve(file: Path) -> bool:
+    try:
+        return len(loss_curves.read(file).columns["step"]) > 1
+    except UserError:
+        return False
