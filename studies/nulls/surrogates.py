@@ -1,10 +1,10 @@
 """Error rates of tests for a relation between two short series with memory and drift: why the test is what it
 is.
 
-    python -m studies.nulls.surrogates [--pairs 1000] [--points 20 30 51 60]
+    python -m studies.nulls.surrogates [--pairs 1000] [--points 51]
 
-For unrelated pairs of many kinds of process, the share that each method rejects at 5% (it should be 5); for
-related pairs, the share that it finds; and how often bootstrap intervals hold the true correlation. Chosen:
+Writes surrogates.csv: for unrelated pairs of many kinds of process, the share that each method rejects at 5% (it should
+be 5); for related pairs, the share that it finds. Prints how often bootstrap intervals hold the true correlation. Chosen:
 `sign flips`, which is `toposcale.statistics.prewhitening`; the rest are the usual alternatives, kept here only
 to be measured.
 """
@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtr
 from scipy.stats import rankdata
 
+from studies import small_tables
 from toposcale.statistics.prewhitening import prewhiten, sign_flip_p_value
 from toposcale.statistics.resampling import (
     bootstrap_spearman,
@@ -216,23 +219,18 @@ METHODS: dict[str, Callable[[Array, Array, np.random.Generator], Array]] = {
 }
 
 
-def rejections(kind: Kind, pairs: int, points: int, shared: float) -> list[float]:
-    """Percent rejected at 5% by each method."""
-    rng = np.random.default_rng(1)
-    x, y = pair(kind, rng, (pairs, points), shared)
-    return [100.0 * float((method(x, y, rng) <= 0.05).mean()) for method in METHODS.values()]
-
-
-def print_rates(title: str, kinds: list[Kind], pairs: int, points: int, shared: float) -> None:
-    print(f"\n{title}, {points} points, {pairs} pairs")
-    print(f"{'process':30}" + "".join(f"{name:>13}" for name in METHODS))
-    table = []
-    for kind in kinds:
-        table.append(rejections(kind, pairs, points, shared))
-        name = kind[1] if kind[0] is None else f"{kind[0]} + {kind[1]}"
-        print(f"{name:30}" + "".join(f"{rate:13.1f}" for rate in table[-1]), flush=True)
-    for name, row in (("most", np.max(table, axis=0)), ("mean", np.mean(table, axis=0))):
-        print(f"{name:30}" + "".join(f"{rate:13.1f}" for rate in row))
+def rejections(pairs: int, points: int) -> pd.DataFrame:
+    """Percent of pairs that each method rejects at 5%, a row for each kind; shared: squared correlation of their noises."""
+    rows = []
+    for shared, kinds in ((0.0, PROCESSES), (0.8, RELATED)):
+        for drift, noise in kinds:
+            rng = np.random.default_rng(1)
+            x, y = pair((drift, noise), rng, (pairs, points), shared)
+            row = {"points": points, "shared": shared, "process": f"{drift} + {noise}" if drift else noise}
+            rows.append(
+                row | {name: 100.0 * float((method(x, y, rng) <= 0.05).mean()) for name, method in METHODS.items()}
+            )
+    return pd.DataFrame(rows)
 
 
 def print_coverage(pairs: int, points: int) -> None:
@@ -262,11 +260,10 @@ def print_coverage(pairs: int, points: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1000)
-    parser.add_argument("--points", type=int, nargs="+", default=[20, 30, 51, 60])
+    parser.add_argument("--points", type=int, nargs="+", default=[51])
     arguments = parser.parse_args()
-    for points in arguments.points:
-        print_rates("unrelated pairs rejected at 5%, in %", PROCESSES, arguments.pairs, points, 0.0)
-        print_rates("related pairs (0.8) found, in %", RELATED, arguments.pairs, points, 0.8)
+    table = pd.concat([rejections(arguments.pairs, points) for points in arguments.points])
+    small_tables.write(table, Path(__file__).with_name("surrogates.csv"))
     print_coverage(min(arguments.pairs, 400), arguments.points[-1])
 
 
