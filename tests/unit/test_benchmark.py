@@ -2,6 +2,7 @@
 
 import re
 import sys
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,12 @@ def test_benchmark_judges_the_law_of_the_page_as_printed(folder, capsys):
     rows = pd.read_csv("rows.csv")
     assert {"my_module:MyLaw", "power_law"} <= set(rows["law"])
     assert "<svg" in (folder / "picture.svg").read_text()
+    assert "unseen" not in printed
+
+
+def test_benchmark_dates_what_is_judged_on_unseen_sources(folder, capsys):
+    assert main(["benchmark", "--law", "my_module:MyLaw", "--tags", "unseen", "--at", "0.5", "--processes", "1"]) == 0
+    assert f"unseen sources, on {date.today()}: modded-track3" in capsys.readouterr().out
 
 
 def test_benchmark_refuses_what_is_no_law_or_share(folder, capsys):

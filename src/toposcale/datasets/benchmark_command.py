@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from datetime import date
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,8 @@ def run(options: argparse.Namespace) -> None:
     shares = ", ".join(f"{share:.0%}" for share in at)
     print(f"{len(setting.runs)} runs of {len(setting.runs.sources)} sources, forecast from {shares}; {known.value}")
     print(f"constants of the joint law: {constants_digest()}")
+    if unseen := sorted({run.source for run in setting.runs if run.split != SEEN}):
+        print(f"unseen sources, on {date.today()}: {', '.join(unseen)}")
     show(comparison(judged))
     if absent := [name for name in only_cached if name not in judged]:
         print(f"\nnot judged yet: {', '.join(absent)}; toposcale benchmark judges them, in some minutes")
