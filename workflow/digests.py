@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple, Self
 
@@ -15,6 +16,9 @@ from fingerprint import fingerprint
 from producers import ALL
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+
+WITH_DIGEST = (".parquet", ".safetensors")
+"""Suffixes of the files that carry a digest in their metadata."""
 
 
 class Job(NamedTuple):
@@ -43,14 +47,31 @@ class Job(NamedTuple):
 class Digests:
     """The digests of the files of a run.
 
-    rules: the rules of Snakemake, by name. makers: the job that makes each file which carries a digest. contents: hashes of
-    the user's files.
+    rules: the rules of Snakemake, by name.
+    jobs: of each rule with wildcards whose files carry a digest.
+    contents: hashes of the user's files.
     """
 
-    def __init__(self, rules: Any, makers: Mapping[str, Job], contents: Mapping[str, str]) -> None:
-        self._rules, self._makers, self._contents = rules, makers, contents
+    def __init__(self, rules: Any, jobs: Mapping[str, Iterable[Job]], contents: Mapping[str, str]) -> None:
+        self._rules, self._jobs, self._contents = rules, jobs, contents
         self._code: dict[str, tuple[str, ...]] = {}
         self._digests: dict[Job, str] = {}
+
+    @cached_property
+    def makers(self) -> dict[str, Job]:
+        """The job that makes each file which carries a digest, by the outputs of its rule; asked for when all are known."""
+        return {
+            file.format(**job._asdict()): job
+            for rule in self._code
+            for job in self._jobs.get(rule, [Job(rule)])
+            for file in getattr(self._rules, rule).output
+            if file.endswith(WITH_DIGEST)
+        }
+
+    @property
+    def kept(self) -> list[str]:
+        """Files of the models, of which one that is missing is made again; nobody keeps the state of an optimiser."""
+        return [file for file, job in self.makers.items() if job.model and "/optimisers/" not in file]
 
     def params(self, rule: str, script: str, *modules: str) -> dict[str, Callable[[Any], Any]]:
         """Return the params functions of a rule with a script, which loads `modules` by name.
@@ -74,7 +95,7 @@ class Digests:
                 if name not in ("digest", "inputs")
             }
             files = self._files(job)
-            makers = dict.fromkeys(self._makers[file].of_model for file in files if file in self._makers)
+            makers = dict.fromkeys(self.makers[file].of_model for file in files if file in self.makers)
             inputs = [self.digest(maker) for maker in makers]
             inputs += [self._contents[file] for file in files if file in self._contents]
             text = json.dumps([settings, fingerprint(*self._code[job.rule]), *inputs], sort_keys=True, default=dict)
@@ -83,7 +104,7 @@ class Digests:
 
     def expected(self, files: Iterable[str]) -> dict[str, str]:
         """Return the digest that each file must carry, of those that carry one."""
-        return {str(file): self.digest(self._makers[file]) for file in files if file in self._makers}
+        return {str(file): self.digest(self.makers[file]) for file in files if file in self.makers}
 
     def stale_files(self, files: Iterable[str]) -> list[str]:
         """Return the existing tables with another digest, and those that are not readable; an empty one was touched."""

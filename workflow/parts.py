@@ -67,54 +67,27 @@ class Inputs:
         return {f"train_{number}" if number > 1 else "train": rule for number, rule in rules}
 
     @cached_property
-    def makers(self) -> dict[str, Job]:
-        """The job that makes each file which carries a digest, but for the tables."""
-        plan, paths, measured = self.plan, self.paths, ("features", "diagrams")
-        makers = {paths.tokens: Job("corpus"), paths.user_metrics: Job("user_metrics")}
-        trainer = {model: rule for rule, (_, models) in self.training_rules.items() for model in models}
-        whole = plan.work["training"].whole
-        logs = (
-            "training_metrics",
-            *(() if whole else ("training_log",)),
-            *(("sketch",) if plan.with_trajectory else ()),
-        )
-        of_checkpoints = {
-            "training": ("train", logs),
-            "weights": ("weight_features", measured),
-            "embeddings": ("embeddings", (*measured, "embedding_metrics", "clouds")),
-            "landscape": ("loss_landscape", (*measured, "surfaces", "densities", "profiles")),
-            "gradients": ("loss_landscape", measured),
+    def jobs(self) -> dict[str, list[Job]]:
+        """The jobs of each rule on models that makes files with a digest; a live monitor makes its own files."""
+        plan, work = self.plan, self.plan.work
+        sources = {"weight_features": "weights", "embeddings": "embeddings", "loss_landscape": "landscape"}
+        models_of_rules: dict[str, tuple[str, Iterable[str]]] = {
+            **{rule: ("training", models) for rule, (_, models) in self.training_rules.items()},
+            **{rule: (source, [*work[source].steps]) for rule, source in sources.items()},
         }
-        for source, (rule, outputs) in of_checkpoints.items():
-            work = plan.work[source]
-            for model, checkpoints in work.jobs(name for name in work.steps if name not in plan.monitored):
-                job = Job(trainer[model] if source == "training" else rule, model, checkpoints)
-                files = [work.file(getattr(paths, name), model, checkpoints, source=source) for name in outputs]
-                makers |= dict.fromkeys(files, job)
-        for model in plan.trained:
-            names = map(checkpoint_name, plan.models[model].steps)
-            patterns = [paths.checkpoint] if whole else [paths.checkpoint, paths.optimiser]
-            files = [pattern.format(model=model, checkpoints=name) for name in names for pattern in patterns]
-            makers |= dict.fromkeys(files, Job(trainer[model], model))
-            makers[self.model_log(model)] = Job(trainer[model] if whole else "training_log", model)
-        of_models: dict[str, tuple[Iterable[str], tuple[str, ...]]] = {
-            "diagram_distances": (plan.moving, ("distances",)),
-            "trajectory": (plan.with_trajectory, ("trajectory_features",)),
-            "training_path": (plan.with_path, ("path_surfaces", "path_profiles", "trajectories")),
-            "schedule_file": (plan.schedule_files, ("schedule",)),
-            "loss_table": (plan.loss_curves, ("model_log", "curve_metrics")),
+        jobs = {
+            rule: [Job(rule, *job) for job in work[source].jobs(name for name in models if name not in plan.monitored)]
+            for rule, (source, models) in models_of_rules.items()
         }
-        for rule, (models, outputs) in of_models.items():
-            makers |= {
-                getattr(paths, name).format(model=model): Job(rule, model) for model in models for name in outputs
-            }
-        return makers
-
-    @property
-    def kept(self) -> list[str]:
-        """Files of producers, of which one that is missing is made again; nobody keeps the state of an optimiser."""
-        optimisers = self.paths.optimiser.partition("{")[0]
-        return [file for file, job in self.makers.items() if job.model and not file.startswith(optimisers)]
+        of_models: dict[str, Iterable[str]] = {
+            "training_log": [name for name in plan.trained if name not in work["training"].whole],
+            "diagram_distances": plan.moving,
+            "trajectory": plan.with_trajectory,
+            "training_path": plan.with_path,
+            "schedule_file": plan.schedule_files,
+            "loss_table": plan.loss_curves,
+        }
+        return jobs | {rule: [Job(rule, model) for model in models] for rule, models in of_models.items()}
 
     @property
     def metrics(self) -> list[str]:

@@ -3,7 +3,6 @@
 from itertools import chain
 from typing import Any
 
-from digests import Job
 from parts import Inputs
 from paths import LIBRARY, files_of_models
 from plan import training_settings
@@ -16,9 +15,12 @@ ANALYSES = analysis.ANALYSES | reproduction.ANALYSES
 class RunTables:
     """The tables of a run.
 
-    parts: the parts of each table that only gathers what producers make. analyses: those of this run. makers: the job that
-    makes each table. tables: their files. files: inputs of analyses and figures, by name. figures: those whose tables and
-    features this run has. with_csv: tables that are written as CSV too.
+    parts: the parts of each table that only gathers what producers make.
+    analyses: those of this run.
+    tables: the files of the tables, by name.
+    files: inputs of analyses and figures, by name.
+    figures: those whose tables and features this run has.
+    with_csv: tables that are written as CSV too.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -28,12 +30,9 @@ class RunTables:
         required_settings = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
         analyses = analysis.ANALYSES | (reproduction.ANALYSES if config["reproduces"] else {})
         self.analyses = {name: entry for name, entry in analyses.items() if required_settings.get(name, True)}
-        gathered = [*self.parts, "vectors", "metrics", "models", "schedules", "warnings"]
-        rules = {table: f"{table}_table" for table in gathered} | {"schedules": "models_table"}
-        made_by_analyses = {table: name for name, entry in self.analyses.items() for table in entry.makes}
-        rules |= made_by_analyses
-        self.makers = {self._table(table): Job(rule) for table, rule in rules.items()}
-        self.tables = {table: self._table(table) for table in rules}
+        made_by_analyses = [table for entry in self.analyses.values() for table in entry.makes]
+        names = [*self.parts, "vectors", "metrics", "models", "schedules", "warnings", *made_by_analyses]
+        self.tables = {name: self._table(name) for name in names}
         self.with_csv = ["warnings", *made_by_analyses]
         self.files: dict[str, str | list[str]] = {
             "published": str(LIBRARY / "toposcale/reproduction/published_values.csv"),
@@ -47,10 +46,6 @@ class RunTables:
             for name, figure in FIGURES.items()
             if set(figure.tables) <= set(self.files) and figure.source in sources
         }
-
-    def gathered(self, table: str) -> list[str]:
-        """Return the parts of a table; none where this run has no such table."""
-        return self.parts.get(table, [])
 
     def read_by(self, name: str) -> dict[str, str | list[str]]:
         """Return the input of an analysis, by name."""

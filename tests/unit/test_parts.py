@@ -2,7 +2,6 @@
 
 import json
 import os
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -380,18 +379,13 @@ def test_tables_read_the_logs_of_all_models_and_the_metrics_of_the_user(tables_o
     assert "results/mine/metrics/tables.parquet" in found._inputs.metrics
 
 
-def test_every_file_that_producers_make_has_one_job(inputs_of):
-    for jobs in ("model", "checkpoint"):
-        keys = {name: {"jobs": jobs} for name in ("weights", "embeddings")}
-        inputs = inputs_of(training=TRAINING | {"jobs": jobs}, landscape={"enabled": True, "jobs": jobs}, **keys)
-        tables = run_tables.RunTables(inputs)
-        read = set(chain(*tables.parts.values(), inputs.metrics))
-        assert read <= inputs.makers.keys()
-        assert not inputs.makers.keys() & tables.makers.keys()
-        last = "results/mine/checkpoints/a/step-00000020.safetensors"
-        assert inputs.makers[last] == Job_of("train", "a")
-        assert set(inputs.kept) > read
-        assert not [file for file in inputs.kept if "optimisers" in file]
+def test_jobs_of_a_rule_are_those_of_its_models(inputs_of):
+    for jobs, names in (("model", ["all"]), ("checkpoint", [f"step-000000{step}" for step in ("00", "10", "20")])):
+        jobs_of = inputs_of(models={"a": SIZES}, training=TRAINING | {"jobs": jobs}, weights={"jobs": jobs}).jobs
+        for rule in ("train", "weight_features"):
+            assert jobs_of[rule] == [Job_of(rule, "a", name) for name in names]
+        assert jobs_of["training_log"] == [Job_of("training_log", "a")] * (jobs == "checkpoint")
+        assert jobs_of["loss_landscape"] == []
 
 
 def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):

@@ -15,17 +15,21 @@ TABLES = [f"results/small/tables/{name}.parquet" for name in ("features", "metri
 CHECKPOINT = "results/small/checkpoints/one/step-00000004.safetensors"
 
 
-def digests(workspace, **sections):
-    """The digests of some files of the workspace's run with other keys, from the rules of Snakemake."""
+def evaluated(workspace, expression, **sections):
+    """The value of an expression in the Snakefile of the workspace's run with other keys, as a JSON object."""
     config = workspace.config
     sections = {key: {**config.get(key, {}), **keys} for key, keys in sections.items()}
-    files = [*TABLES, CHECKPOINT]
     (workspace.path / "Snakefile").write_text(
-        f"include: {str(workspace.home / 'Snakefile')!r}\nimport json\nprint(json.dumps(DIGESTS.expected({files!r})))\n"
+        f"include: {str(workspace.home / 'Snakefile')!r}\nimport json\nprint(json.dumps({expression}))\n"
     )
     shutil.copytree(workspace.home / "profiles", workspace.path / "profiles", dirs_exist_ok=True)
     done = replace(workspace, home=workspace.path, config={**config, **sections}).snakemake("--list-rules")
     return json.loads(re.search(r"^\{.*\}$", done.stdout, re.MULTILINE)[0])
+
+
+def digests(workspace, **sections):
+    """The digests of some files of the workspace's run with other keys, from the rules of Snakemake."""
+    return evaluated(workspace, f"DIGESTS.expected({[*TABLES, CHECKPOINT]!r})", **sections)
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,21 @@ def test_digests_follow_the_content_of_a_text(workspace, before):
     text.write_bytes(content)
     assert not set(after.values()) & set(before.values())
     assert digests(workspace) == before
+
+
+@pytest.mark.parametrize("jobs", ["model", "checkpoint"])
+def test_digests_know_the_job_of_every_part(workspace, jobs):
+    keys = {name: {"jobs": jobs} for name in ("training", "weights", "embeddings", "landscape")}
+    keys["landscape"]["enabled"] = True
+    found = evaluated(
+        workspace,
+        "{'parts': sorted({*INPUTS.metrics, *(part for parts in TABLES.parts.values() for part in parts)}), "
+        "'made': DIGESTS.makers, 'kept': DIGESTS.kept}",
+        **keys,
+    )
+    made = found["made"]
+    assert set(found["parts"]) < set(found["kept"]) < made.keys()
+    rule, *_ = made[CHECKPOINT]
+    assert rule == "train"
+    assert not [file for file in found["kept"] if "/optimisers/" in file]
+    assert any("/optimisers/" in file for file in made) is (jobs == "checkpoint")

@@ -5,7 +5,7 @@ import parts
 import plan
 import producers
 import run_tables
-from digests import Digests
+from digests import Digests, Job
 from fingerprint import code_of
 from parts import on_attempt
 from paths import ROOT, files_of_models, page_files
@@ -24,7 +24,11 @@ with environment.mistakes_in_a_line():
         environment.refuse_future(Path(PLAN.paths.run), INPUTS.contents)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-DIGESTS = Digests(rules, INPUTS.makers | TABLES.makers, INPUTS.contents)
+DIGESTS = Digests(
+    rules,
+    {**INPUTS.jobs, "gathered_table": [Job("gathered_table", table=name) for name in TABLES.parts]},
+    INPUTS.contents,
+)
 
 
 wildcard_constraints:

@@ -1,95 +1,25 @@
 # What producers measure, gathered: the tables that every analysis and figure reads; and targets.
 
 
-rule features_table:
+rule gathered_table:
     input:
-        parts=TABLES.gathered("features"),
+        parts=lambda wildcards: TABLES.parts[wildcards.table],
     output:
-        features=PATHS.table("features"),
+        PATHS.table("{table}"),
     log:
-        f"{PATHS.logs}/features_table.log",
+        f"{PATHS.logs}/{{table}}_table.log",
+    wildcard_constraints:
+        table="|".join(TABLES.parts),
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **DIGESTS.params("features_table", "gather.py"),
-        table="features",
+        **DIGESTS.params("gathered_table", "gather.py"),
+        table=lambda wildcards: wildcards.table,
     message:
         "Gathering {params.table}"
     script:
         "../../scripts/gather.py"
-
-
-use rule features_table as diagrams_table with:
-    input:
-        parts=TABLES.gathered("diagrams"),
-    output:
-        diagrams=PATHS.table("diagrams"),
-    log:
-        f"{PATHS.logs}/diagrams_table.log",
-    params:
-        **DIGESTS.params("diagrams_table", "gather.py"),
-        table="diagrams",
-
-
-use rule features_table as surfaces_table with:
-    input:
-        parts=TABLES.gathered("surfaces"),
-    output:
-        surfaces=PATHS.table("surfaces"),
-    log:
-        f"{PATHS.logs}/surfaces_table.log",
-    params:
-        **DIGESTS.params("surfaces_table", "gather.py"),
-        table="surfaces",
-
-
-use rule features_table as densities_table with:
-    input:
-        parts=TABLES.gathered("densities"),
-    output:
-        densities=PATHS.table("densities"),
-    log:
-        f"{PATHS.logs}/densities_table.log",
-    params:
-        **DIGESTS.params("densities_table", "gather.py"),
-        table="densities",
-
-
-use rule features_table as profiles_table with:
-    input:
-        parts=TABLES.gathered("profiles"),
-    output:
-        profiles=PATHS.table("profiles"),
-    log:
-        f"{PATHS.logs}/profiles_table.log",
-    params:
-        **DIGESTS.params("profiles_table", "gather.py"),
-        table="profiles",
-
-
-use rule features_table as path_surfaces_table with:
-    input:
-        parts=TABLES.gathered("path_surfaces"),
-    output:
-        path_surfaces=PATHS.table("path_surfaces"),
-    log:
-        f"{PATHS.logs}/path_surfaces_table.log",
-    params:
-        **DIGESTS.params("path_surfaces_table", "gather.py"),
-        table="path_surfaces",
-
-
-use rule features_table as trajectories_table with:
-    input:
-        parts=TABLES.gathered("trajectories"),
-    output:
-        trajectories=PATHS.table("trajectories"),
-    log:
-        f"{PATHS.logs}/trajectories_table.log",
-    params:
-        **DIGESTS.params("trajectories_table", "gather.py"),
-        table="trajectories",
 
 
 rule vectors_table:
@@ -213,7 +143,7 @@ rule measured:
     input:
         [PATHS.table(table) for table in ("features", "metrics", "models")],
         # No job reads these where the tables are there: one that was deleted is made again.
-        INPUTS.kept,
+        lambda wildcards: DIGESTS.kept,
 
 
 rule csv:
