@@ -13,7 +13,7 @@ import torch  # noqa: F401  # large spectra come from it; its import is not time
 from benchmarks.checkpoint_costs import plain_eigenvalues
 from benchmarks.timing import Row, best_in_turn
 from toposcale import homology
-from toposcale.features import matrix_features, spectra, weights
+from toposcale.features import registry, spectra, weights
 
 # (name, rows, columns): the feed-forward expansion of Pythia 410M, 1B and 6.9B, and the token embedding of 70M.
 _EXPANSIONS = (("410M", 4096, 1024), ("1B", 8192, 2048), ("6.9B", 16384, 4096))
@@ -37,10 +37,10 @@ def rows() -> Iterator[Row]:
         ("topology", lambda: weights.compute_features([("w", embedding)], topology), 3.0),
         (
             "norms and baselines",
-            lambda: (matrix_features.norms(embedding), matrix_features.baselines_of_neural_persistence(embedding)),
+            lambda: (registry.norms(embedding), registry.baselines_of_neural_persistence(embedding)),
             6.0,
         ),
-        ("stable rank, ESD exponent and nuclear norm", lambda: matrix_features.weight_spectra(embedding), 6.0),
+        ("stable rank, ESD exponent and nuclear norm", lambda: registry.weight_spectra(embedding), 6.0),
     ):
         yield _row(
             f"{what}, embedding / product with its transpose",
@@ -52,14 +52,14 @@ def rows() -> Iterator[Row]:
     for what, matrix, limit in (("embedding", embedding, 1.5), ("2048 x 2048", _random(2048, 2048), 0.4)):
         yield _row(
             f"stable rank, ESD exponent and nuclear norm, {what} / NumPy's singular values",
-            lambda matrix=matrix: matrix_features.weight_spectra(matrix),
+            lambda matrix=matrix: registry.weight_spectra(matrix),
             lambda matrix=matrix: np.linalg.svd(matrix.astype(np.float64), compute_uv=False),
             limit=limit,
             rounds=1,
         )
     yield _row(
         "nearest rows, embedding / the products of all rows",
-        lambda: matrix_features.spread_of_the_rows(embedding),
+        lambda: registry.spread_of_the_rows(embedding),
         lambda: _plain_nearest(embedding),
         limit=0.2,
         rounds=1,

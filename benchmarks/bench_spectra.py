@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import Line, beside, compare, quiet
-from toposcale.features.matrix_features import weight_spectra
+from toposcale.features.registry import weight_spectra
 from toposcale.features.spectra import powerlaw_alpha, stable_rank, weight_eigenvalues
 
 
@@ -28,7 +28,7 @@ def rows() -> Iterator[Line]:
 
     yield compare(
         "stable_rank + powerlaw_alpha, 192 x 48 / two SVDs",
-        lambda: (stable_rank(weight_eigenvalues(small)), powerlaw_alpha(weight_eigenvalues(small))),
+        lambda: (stable_rank(weight_eigenvalues(small).values), powerlaw_alpha(weight_eigenvalues(small).values)),
         two_svds,
         limit=2.0,
         rounds=50,

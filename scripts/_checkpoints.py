@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from _notes import missing, repeated
-from toposcale.checkpoints.locations import LeftOutError, noted, readable
+from toposcale.checkpoints.checkpoint import LeftOutError, noted, readable
 from toposcale.io.errors import UserError, is_shared, reason_of
 
 

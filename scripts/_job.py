@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, listed, message_of, one_line
-from toposcale.io.files import write_text
-from toposcale.io.job_files import locked, remove_unfinished
+from toposcale.io.files import locked, remove_unfinished, write_text
 
 # Packages whose version can change a number.
 PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "transformers", "tokenizers")

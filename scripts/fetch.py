@@ -11,11 +11,10 @@ from huggingface_hub.utils import disable_progress_bars
 
 import _job
 from toposcale import checkpoints
+from toposcale.checkpoints.checkpoint import readable
 from toposcale.checkpoints.hub import HubSource
-from toposcale.checkpoints.locations import readable
 from toposcale.io.errors import is_shared, reason_of
-from toposcale.io.files import write_text
-from toposcale.io.job_files import locked, read_noted
+from toposcale.io.files import locked, read_noted, write_text
 
 
 def listing(path, source, steps, since):

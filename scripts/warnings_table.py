@@ -7,7 +7,7 @@ import _notes
 import _tables
 from toposcale.analysis import warnings
 from toposcale.io import files, tables
-from toposcale.io.job_files import read_noted
+from toposcale.io.files import read_noted
 
 
 def dropped(characters):

@@ -8,7 +8,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import pytest
 from hypothesis import HealthCheck, settings
 
-from toposcale.io.job_files import locked
+from toposcale.io.files import locked
 from workspace import Workspace, code_block, copy_project, new_workspace, small_configuration, with_landscapes
 
 # A slow machine fails no property test. .ci/run chooses another profile, with the same examples in every run.
@@ -37,7 +37,7 @@ def finished(tmp_path_factory, worker_id) -> Workspace:
         if not (folder / "done").exists():
             new_workspace(made.path)
             copy_project(made.home)
-            with (made.home / "src" / "toposcale" / "features" / "matrix_features.py").open("a") as module:
+            with (made.home / "src" / "toposcale" / "features" / "registry.py").open("a") as module:
                 module.write("\n\n" + code_block("docs/features.md", "Add a feature", "python"))
             made.snakemake()
             (folder / "done").touch()

@@ -12,8 +12,7 @@ from typing import Any
 
 from fingerprint import fingerprint
 from toposcale.checkpoints import Inspection, Sizes, files_of, inspect
-from toposcale.io.files import write_text
-from toposcale.io.job_files import read_noted
+from toposcale.io.files import read_noted, write_text
 from toposcale.io.weight_files import may_hold_weights
 
 FILE = Path(".snakemake", "toposcale-inspections.json")

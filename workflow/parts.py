@@ -18,7 +18,7 @@ from producers import ALL, checkpoint_name, step_of, training_rules
 from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.io.errors import UserError
-from toposcale.io.job_files import read_noted
+from toposcale.io.files import read_noted
 from toposcale.monitor.folder import KINDS, Folder
 from toposcale.training import corpus
 

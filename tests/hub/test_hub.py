@@ -23,8 +23,8 @@ from small_hub import Fault, SmallHub, commit_of
 from tiny_model import REPO, STEPS, TEXT, VOCABULARY
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
+from toposcale.checkpoints.checkpoint import LeftOutError, locate, readable
 from toposcale.checkpoints.hub import HubSource
-from toposcale.checkpoints.locations import LeftOutError, locate, readable
 from toposcale.features import embeddings
 from toposcale.io.errors import SharedError, UserError
 

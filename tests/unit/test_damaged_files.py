@@ -21,7 +21,7 @@ from toposcale.checkpoints import Checkpoint
 from toposcale.forecasting.logs import loss_curves, table_files
 from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
-from toposcale.io.job_files import locked
+from toposcale.io.files import locked
 
 
 def damaged(path):

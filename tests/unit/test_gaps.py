@@ -7,7 +7,7 @@ import pytest
 
 import embeddings
 from _checkpoints import noted_if_missing
-from toposcale.checkpoints.locations import LeftOutError
+from toposcale.checkpoints.checkpoint import LeftOutError
 from toposcale.io.errors import SharedError, UserError, is_shared, reason_of
 
 

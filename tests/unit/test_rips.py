@@ -332,7 +332,7 @@ def test_rips_diagrams_weight_feature_job_imports_nothing_heavy():
             "import sys, numpy as np, toposcale.homology as h, toposcale.features.spectra as s",
             "w = np.random.default_rng(0).standard_normal((40, 30))",
             "h.neural_persistence(w), h.summarize_diagram(h.rips_diagrams(w)[1]), h.h0_lifetimes(w)",
-            "s.powerlaw_alpha(s.weight_eigenvalues(w)), s.stable_rank(s.weight_eigenvalues(w))",
+            "s.powerlaw_alpha(s.weight_eigenvalues(w).values), s.stable_rank(s.weight_eigenvalues(w).values)",
             "heavy = {'sklearn', 'torch', 'pandas', 'matplotlib', 'ripser', 'persim'}",
             "print(sorted(heavy & set(sys.modules)))",
         ]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toposcale.features import spectra
-from toposcale.features.matrix_features import weight_spectra
+from toposcale.features.registry import weight_spectra
 from toposcale.features.spectra import (
     MIN_EIGENVALUES,
     effective_rank,
@@ -21,11 +21,11 @@ from toposcale.features.spectra import (
 
 
 def stable_rank(weight):
-    return spectra.stable_rank(weight_eigenvalues(weight))
+    return spectra.stable_rank(weight_eigenvalues(weight).values)
 
 
 def powerlaw_alpha(weight):
-    return spectra.powerlaw_alpha(weight_eigenvalues(weight))
+    return spectra.powerlaw_alpha(weight_eigenvalues(weight).values)
 
 
 def centred_cloud(singular_values, n_points=60, seed=0):
@@ -197,8 +197,8 @@ def test_weight_eigenvalues_eigenvalues_squared_singular_values(monkeypatch, blo
     monkeypatch.setattr(spectra, "_BLOCK_ENTRIES", block)
     weight = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
     singular = np.linalg.svd(weight.astype(np.float64), compute_uv=False)
-    np.testing.assert_allclose(weight_eigenvalues(weight), (singular / np.abs(weight).max()) ** 2, rtol=1e-11)
-    assert len(weight_eigenvalues(np.outer(weight[0], weight[:, 0]))) == 1
+    np.testing.assert_allclose(weight_eigenvalues(weight).values, (singular / np.abs(weight).max()) ** 2, rtol=1e-11)
+    assert len(weight_eigenvalues(np.outer(weight[0], weight[:, 0])).values) == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])

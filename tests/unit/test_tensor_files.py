@@ -11,9 +11,9 @@ from hypothesis.extra import numpy as arrays
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from toposcale.io import tensor_files, weight_files
+from toposcale.io import not_weights, tensor_files
 from toposcale.io.errors import UserError
-from toposcale.io.job_files import remove_unfinished
+from toposcale.io.files import remove_unfinished
 from toposcale.io.tensor_files import Stored
 
 TYPES = st.sampled_from(["uint8", "uint16", "int32", "int64", "float16", "float32", "float64"])
@@ -104,10 +104,10 @@ def test_remove_unfinished_removes_what_a_killed_writer_left(tmp_path):
 
 def test_copies_among_compares_only_with_embeddings(monkeypatch):
     pairs = []
-    monkeypatch.setattr(weight_files, "_same_values", lambda first, second: pairs.append({first, second}))
+    monkeypatch.setattr(not_weights, "_same_values", lambda first, second: pairs.append({first, second}))
     modules = ["wte", "lm_head", "embed", "norm", *("w" for _ in range(300))]
     stored = {f"layers.{k}.{module}.weight": Stored((2, 2), "F32") for k, module in enumerate(modules)}
-    assert weight_files.copies_among(stored, str) == {}
+    assert not_weights.copies_among(stored, str) == {}
     embeddings = {"layers.0.wte.weight", "layers.2.embed.weight"}
     assert pairs == [pair for pair in pairs if pair & embeddings]
     assert len(pairs) == len(modules) - 1 + len(modules) - 2  # wte with all, embed with all but wte
@@ -115,7 +115,7 @@ def test_copies_among_compares_only_with_embeddings(monkeypatch):
 
 def test_copies_among_many_layers_takes_no_pair(monkeypatch):
     tied = []
-    monkeypatch.setattr(weight_files, "_may_be_tied", lambda *names: tied.append(names))
+    monkeypatch.setattr(not_weights, "_may_be_tied", lambda *names: tied.append(names))
     stored = {f"layers.{k}.w.weight": Stored((2, 2), "F32") for k in range(500)}
-    assert weight_files.copies_among(stored, str) == {}
+    assert not_weights.copies_among(stored, str) == {}
     assert tied == []

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from paths import ROOT
 from toposcale import homology
-from toposcale.features import matrix_features, spectra, weights
+from toposcale.features import registry, spectra, weights
 from toposcale.features.registry import group_of
 from toposcale.io.errors import UserError
 
@@ -264,7 +264,7 @@ def test_compute_features_of_a_large_matrix_within_its_errors(monkeypatch):
 
     exact = measured()
     for constant, value in (("MAX_SINGULAR_VALUES", 100), ("MAX_ROWS", 500), ("SAMPLED_ROWS", 300)):
-        monkeypatch.setattr(matrix_features, constant, value)
+        monkeypatch.setattr(registry, constant, value)
     fast = measured()
     assert fast["nuclear_norm"] == pytest.approx(exact["nuclear_norm"], rel=1e-12)
     assert fast["nuclear_norm"] == pytest.approx(np.linalg.norm(weight.astype(np.float64), "nuc"), rel=1e-12)

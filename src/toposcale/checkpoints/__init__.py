@@ -1,7 +1,6 @@
 """Checkpoints in files, folders and on the Hub: their location, their size and their weight matrices, one at a time."""
 
-from toposcale.checkpoints.checkpoint import Checkpoint, Sizes
-from toposcale.checkpoints.locations import locate
+from toposcale.checkpoints.checkpoint import Checkpoint, Sizes, locate
 from toposcale.checkpoints.sources import FolderSource, Inspection, files_of, inspect, missing_parts
 
 __all__ = [*("Checkpoint", "FolderSource", "Inspection", "Sizes", "files_of", "inspect", "locate", "missing_parts")]

@@ -1,8 +1,13 @@
-"""A checkpoint: the weights of a model, in files or in memory, opened once and read one matrix at a time."""
+"""A checkpoint: where it lies, and the weights in it, opened once and read one matrix at a time.
+
+The place is a path of the user's, or a note that a run makes of a published checkpoint (`.json`). Such a note holds `repo`,
+`step`, `revision` and the `folder` of what was fetched, or why there is none.
+"""
 
 import hashlib
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,25 +18,21 @@ import numpy as np
 from toposcale.checkpoints.matrices import left_out, matrix_shapes, measured_layouts, split, unmeasured
 from toposcale.io.bin_files import Arrays, weights_beside
 from toposcale.io.errors import UserError, listed
-from toposcale.io.factors import second_factor
-from toposcale.io.not_weights import is_buffer, not_a_weight
+from toposcale.io.files import read_json
+from toposcale.io.not_weights import bytes_of, is_buffer, with_reasons
 from toposcale.io.quantisation import refuse_quantised
-from toposcale.io.reparametrised import PART, ComputedWeights
+from toposcale.io.reparametrised import ComputedWeights, second_factor
 from toposcale.io.stub_unpickler import load_without_torch
 from toposcale.io.tensor_files import Stored, TensorFile
-from toposcale.io.weight_files import (
-    COPY,
-    bytes_of,
-    choose_weight_files,
-    copies_among,
-    count_weights,
-    names_in_index,
-    open_weights,
-    weight_files,
-)
+from toposcale.io.weight_files import choose_weight_files, names_in_index, open_weights, weight_files
 
 _HASHED_ENTRIES = 4096  # of a part of a tensor that is hashed
 _HASHED_PARTS = 64  # of a large tensor
+# Names of token and position embeddings.
+_EMBEDDINGS = re.compile(
+    r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
+    r"|tokens_embed|positions_embed)\.weight$"
+)
 _SCHEDULES = ("scheduler.pt", "scheduler.bin")  # of transformers' Trainer and of Accelerate
 
 
@@ -94,12 +95,11 @@ class Checkpoint:
     @cached_property
     def tensors(self) -> dict[str, Stored]:
         """Shape and type of all tensors by name, and why some are not weights of their own."""
-        stored = {name: _judged(name, part) for name, part in self._part_of.items()}
-        stored |= {name: stored[name]._replace(not_weight=PART) for name in self._computed.parts}
+        stored = {name: part.stored[name] for name, part in self._part_of.items()}
         folder = self.files[0].parent if self.files else None
-        refuse_quantised({name: one for name, one in stored.items() if not is_buffer(name)}, folder, self.where)
-        copies = copies_among(stored, self._rows)
-        return stored | {name: stored[name]._replace(not_weight=COPY) for name in copies}
+        refuse_quantised({name: tensor for name, tensor in stored.items() if not is_buffer(name)}, folder, self.where)
+        readable = [name for name, part in self._part_of.items() if part.is_readable(name)]
+        return with_reasons(stored, readable, self._computed.parts, self._rows)
 
     @property
     def weights(self) -> dict[str, Stored]:
@@ -211,12 +211,44 @@ class Checkpoint:
         return self._part_of[name].rows(name)
 
 
-def _judged(name: str, part: TensorFile | Arrays | ComputedWeights) -> Stored:
-    """Return shape and type of a tensor, and why it is no weight; of most values only the first rows are read."""
-    stored = part.stored[name]
-    if not part.is_readable(name):
-        return stored
-    return stored._replace(not_weight=not_a_weight(name, *stored[:2], lambda count: part.rows(name)[:count]))
+class LeftOutError(UserError):
+    """Checkpoint that is left out on purpose, because it repeats the weights of `original`."""
+
+    def __init__(self, message: str, original: str) -> None:
+        super().__init__(message)
+        self.original = original
+
+
+def locate(path: str | Path) -> Path:
+    """Return the file or folder of the weights: `path` itself, or the folder that a note names.
+
+    Raise UserError if the checkpoint was unusable when it was fetched, and LeftOutError for a duplicate.
+    """
+    facts = noted(path)
+    if "unusable" in facts:
+        raise UserError(facts["unusable"])
+    if "folder" not in facts and facts:
+        original = facts["repeats"]
+        raise LeftOutError(f"{facts['repo']}: step {facts['step']} serves the weights of {original}", original)
+    return Path(facts.get("folder", path))
+
+
+def noted(path: str | Path) -> dict[str, Any]:
+    """Return what was noted of a published checkpoint; nothing for a path of the user's."""
+    return read_json(path) if Path(path).suffix == ".json" else {}
+
+
+def readable(message: str, facts: Mapping[str, Any]) -> str:
+    """Return a message with the repository and revision of a download in place of its folder."""
+    if "folder" not in facts:
+        return message
+    name = f"{facts['repo']}, revision {facts['revision']}"
+    return message.replace(f"{facts['folder']}/", f"{name}: ").replace(facts["folder"], name)
+
+
+def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
+    """Return the number of weights in tensors of these names and shapes, token and position embeddings only if asked."""
+    return sum(math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name))
 
 
 def _digest(name: str, shape: Sequence[int], rows: Any, whole: bool) -> str:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toposcale.checkpoints.checkpoint import Checkpoint
+from toposcale.checkpoints.checkpoint import Checkpoint, count_weights
 from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.files import parse_json, read_text
 from toposcale.io.not_weights import is_buffer
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import count_weights, regular_files
+from toposcale.io.weight_files import regular_files
 from toposcale.training.gpt import GPT, GPTShape
 from toposcale.training.trainer import load_weights
 

@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.io.errors import counted, listed
-from toposcale.io.not_weights import MAX_AXES
-from toposcale.io.reparametrised import PART
+from toposcale.io.not_weights import COPY, MAX_AXES, PART
 from toposcale.io.tensor_files import Stored
-from toposcale.io.weight_files import COPY
 
 # transformers' Conv1D, used by GPT-2 and its relatives, stores a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")

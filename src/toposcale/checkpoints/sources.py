@@ -21,15 +21,17 @@ from toposcale.checkpoints.step_names import (
     steps_by_name,
 )
 from toposcale.forecasting.logs import trainer_states
-from toposcale.io.checkpoint_parts import is_rank, parts_with, refuse_parts
 from toposcale.io.errors import UserError, as_user_error, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
 from toposcale.io.weight_files import (
     choose_weight_files,
     folder_with_weights,
     hub_snapshots,
+    is_rank,
     may_hold_weights,
+    parts_with,
     refuse_other_formats,
+    refuse_parts,
 )
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")

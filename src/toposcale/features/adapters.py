@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.features.matrix_features import Features, MatrixFunction
-from toposcale.io.factors import PRODUCT, product_of, second_factor
-from toposcale.io.job_files import read_noted
+from toposcale.features.registry import Features, MatrixFunction
+from toposcale.io.files import read_noted
+from toposcale.io.reparametrised import PRODUCT, product_of, second_factor
 
 
 class _Factor(NamedTuple):

@@ -9,6 +9,7 @@ NaN, with a RuntimeWarning. ValueError: a matrix that is not 2-D, empty, NaN or 
 import importlib.util
 import math
 from contextlib import suppress
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -68,7 +69,14 @@ def eigenspectrum_decay(points: ArrayLike, precision: float | None = None) -> fl
     return -2.0 * float(log_rank @ np.log(values) / (log_rank @ log_rank))
 
 
-def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
+class WeightEigenvalues(NamedTuple):
+    """Eigenvalues sigma^2 of a matrix, descending, in units of its largest |entry| squared, and that entry."""
+
+    values: NDArray[np.float64]
+    largest_entry: float
+
+
+def weight_eigenvalues(weight: ArrayLike) -> WeightEigenvalues:
     """Return the eigenvalues sigma^2 of a matrix (n_out, n_in), descending, in units of its largest |entry| squared.
 
     From the Gram matrix of the shorter side, accumulated in float64 over blocks of rows, so that the memory is that of
@@ -83,7 +91,7 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
     if not math.isfinite(largest):
         raise ValueError("weight must be finite, got NaN or infinity")
     if largest == 0.0:
-        return np.empty(0)
+        return WeightEigenvalues(np.empty(0), largest)
     if _SQUARED_SAFELY[0] < largest < _SQUARED_SAFELY[1]:
         gram /= largest**2
     else:
@@ -94,7 +102,7 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
         eigenvalues = torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy()[::-1]
     else:
         eigenvalues = np.linalg.eigvalsh(gram)[::-1]
-    return eigenvalues[eigenvalues > max(matrix.shape) * _EPSILON * eigenvalues[0]]
+    return WeightEigenvalues(eigenvalues[eigenvalues > max(matrix.shape) * _EPSILON * eigenvalues[0]], largest)
 
 
 def have_exact_roots(eigenvalues: NDArray[np.float64], order: int) -> bool:

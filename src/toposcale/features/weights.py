@@ -1,4 +1,4 @@
-"""Features of the weight matrices of a model: topology, and the functions of `matrix_features`."""
+"""Features of the weight matrices of a model: topology, and the functions of `registry`."""
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping
@@ -12,8 +12,7 @@ import numpy as np
 from toposcale import homology
 from toposcale.features.adapters import is_product, layers_of_model, product_features
 from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model, without_undefined
-from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry, norms, weight_spectra
-from toposcale.features.registry import aggregate, lookup
+from toposcale.features.registry import MATRIX_FEATURES, Features, aggregate, lookup, norms, weight_spectra
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -112,7 +111,7 @@ def compute_features(
     scale = largest_elsewhere if np.isfinite(largest_elsewhere) else np.nan
     for layer, weight in matrices:
         names_read.append(layer)
-        largest = largest_entry(weight)
+        largest = _largest_entry(weight)
         scale = float(np.maximum(scale, largest))  # NaN stays
         if not settings.wants(layer):
             continue
@@ -200,6 +199,12 @@ def _feed_forward_pair(
     return (projection, first, second) if len(first) == second.shape[1] else None
 
 
+def _largest_entry(weight: np.ndarray) -> float:
+    """Return max|weight| of a matrix; NaN if an entry is NaN or infinite, or the squared distance of two rows could be."""
+    largest = float(np.maximum(weight.max(), -weight.min()))
+    return largest if np.isfinite(4.0 * weight.size * largest * largest) else np.nan
+
+
 def _describe_matrix(
     weight: np.ndarray, largest: float, layer: str, settings: WeightSettings, names: Collection[str]
 ) -> MatrixDescription:
@@ -208,7 +213,7 @@ def _describe_matrix(
         reason = f"{layer} holds NaN or infinity, or its squares overflow"
         warnings.warn(f"{reason}: its features are NaN", RuntimeWarning, stacklevel=3)
         features, diagrams = homology.nan_features(
-            lambda matrix: _describe_matrix(matrix, largest_entry(matrix), layer, settings, names)[:2], weight.shape
+            lambda matrix: _describe_matrix(matrix, _largest_entry(matrix), layer, settings, names)[:2], weight.shape
         )
         return features, diagrams, np.full(1, np.nan)
     with warnings.catch_warnings():

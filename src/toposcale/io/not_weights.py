@@ -1,16 +1,16 @@
-"""Tensors of a checkpoint that are no weights: integers, masks, tables of sines and other buffers.
+"""Tensors of a checkpoint that are no weights: integers, masks, tables of sines and other buffers, and copies of weights.
 
 Names tell some of them; most have names of their own, but values that no training leaves: two of them in a triangle, or
 sines of the position.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from toposcale.io.quantisation import is_floating
+from toposcale.io.tensor_files import Stored
 
 Rows = Callable[[int], Any]
 """Function of a number that returns as many first rows of a tensor, as an array of NumPy or of PyTorch."""
@@ -20,12 +20,17 @@ COMPLEX = "complex numbers"
 BY_NAME = "buffers by their name"
 MASK = "masks"
 TABLE = "tables of sines or frequencies"
+COPY = "copies"
+PART = "parts of weights that are computed"
 
 # Buffers in files of weights: causal masks, rotary frequencies, statistics of batches.
 _BUFFERS = re.compile(
     r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.(inv_freq|(cos|sin)_cached)$"
     r"|(^|\.)(running_(mean|var)|num_batches_tracked)$"
 )
+_EMBEDDING = re.compile(r"emb|wte|tok|vocab|shared|^encoder$")  # a module that may be tied to another
+# Token embeddings, which many models tie to the output head.
+_TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 _MASKS = re.compile(r"mask|tril|triu|causal")
 _BLOCK_ROWS = 16
 MAX_AXES = 64  # of an array of NumPy
@@ -40,6 +45,24 @@ def is_buffer(name: str) -> bool:
     return _BUFFERS.search(name) is not None
 
 
+def with_reasons(
+    stored: Mapping[str, Stored], readable: Collection[str], parts: Collection[str], rows: Callable[[str], Any]
+) -> dict[str, Stored]:
+    """Return the tensors of a checkpoint, each with the reason why it is no weight of its own, if it is none.
+
+    readable: names of those that can be read.
+    parts: names of those that other weights are computed from.
+    rows: maps a name to an object whose slices `[start:stop]` are rows of that tensor; of most the first ones are read.
+    """
+
+    def reason(name: str) -> str:
+        return not_a_weight(name, *stored[name][:2], lambda count: rows(name)[:count])
+
+    reasons = {name: reason(name) for name in readable if name not in parts} | dict.fromkeys(parts, PART)
+    judged = {name: tensor._replace(not_weight=reasons.get(name, "")) for name, tensor in stored.items()}
+    return judged | {name: judged[name]._replace(not_weight=COPY) for name in copies_among(judged, rows)}
+
+
 def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str:
     """Return what a tensor is that is no weight; "" for a weight. Most weights are told by their first rows.
 
@@ -47,7 +70,7 @@ def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str
     """
     if is_buffer(name):
         return BY_NAME
-    if not is_floating(dtype):
+    if not re.match(r"(torch\.)?b?f(loat)?\d", dtype, re.I):  # "F32", "BF16", "torch.float32"
         return COMPLEX if re.search("complex|^C", dtype) else INTEGERS
     axes = [length for length in shape if length != 1]
     if not axes or 0 in axes or len(shape) > MAX_AXES:
@@ -122,3 +145,59 @@ def _is_geometric(values: np.ndarray) -> bool:
         return False
     ratios = np.diff(np.log(values))
     return bool(ratios[0] < -1e-3 and np.abs(ratios - ratios[0]).max() < 1e-2 * -ratios[0])
+
+
+def copies_among(stored: Mapping[str, Stored], rows: Callable[[str], Any]) -> dict[str, str]:
+    """Return the matrices that repeat the values of another one, each with that one: tied weights that are stored twice.
+
+    A format or a program may know no tensor under two names. Only embeddings are tied: layers that were copied before
+    training, and zeros, are equal as well.
+    """
+    alike: dict[Any, list[str]] = {}
+    for name, tensor in stored.items():
+        if len(tensor.shape) > 1 and 0 not in tensor.shape and not tensor.not_weight:
+            alike.setdefault(tensor[:2], []).append(name)
+    copies: dict[str, str] = {}
+    for names in alike.values():
+        # The token embedding is the original, an output head the copy.
+        names.sort(key=lambda name: (not _TOKENS.search(name), not _EMBEDDING.search(_module(name))))
+        n_embeddings = sum(bool(_TOKENS.search(name) or _EMBEDDING.search(_module(name))) for name in names)
+        for number, name in enumerate(names):
+            embeddings = names[: min(number, n_embeddings)]  # with no other matrix is one tied
+            may_be = (first for first in embeddings if first not in copies and _may_be_tied(first, name))
+            if original := next((first for first in may_be if _same_values(rows(first), rows(name))), ""):
+                copies[name] = original
+    return copies
+
+
+def _may_be_tied(first: str, second: str) -> bool:
+    """Return whether two names are of an embedding and another module, or of an embedding that parts of a model share."""
+    modules = set(map(_module, (first, second)))
+    return bool(_TOKENS.search(first)) or (len(modules) == 2 and any(map(_EMBEDDING.search, modules)))
+
+
+def _module(name: str) -> str:
+    """Return the last part of the name of the module that holds a tensor."""
+    return name.removesuffix(".weight").rpartition(".")[2]
+
+
+def _same_values(first: Any, second: Any) -> bool:
+    """Return True if two matrices hold the same bytes, not all zero, compared in blocks: most differ in the first."""
+    length = (first.get_shape() if hasattr(first, "get_shape") else first.shape)[0]
+    any_value = False
+    for row in range(0, length, 1024):
+        end = min(row + 1024, length)
+        block = bytes_of(first[row:end])
+        if block != bytes_of(second[row:end]):
+            return False
+        any_value = any_value or any(block)
+    return any_value
+
+
+def bytes_of(values: Any) -> bytes:
+    """Return the bytes of an array of NumPy, or of a tensor of PyTorch on any device."""
+    if hasattr(values, "detach"):
+        import torch
+
+        values = values.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return np.ascontiguousarray(values).tobytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toposcale.io.errors import UserError
-from toposcale.io.job_files import read_noted
+from toposcale.io.files import read_noted
 from toposcale.io.tensor_files import Stored
 
 _INTEGERS = r"u?int(4|8|16|32|64)|[ui]\d+"
@@ -95,11 +95,6 @@ def _method(folder: Path) -> str:
     config = read_noted(folder / "config.json")
     methods = (config.get(key) for key in ("quantization_config", "compression_config", "quantization"))
     return str(next((one for one in methods if isinstance(one, dict)), {}).get("quant_method", ""))
-
-
-def is_floating(dtype: str) -> bool:
-    """Return True for the name of a real floating-point type: "F32", "BF16", "torch.float32"."""
-    return re.match(r"b?f(loat)?\d", _plain(dtype)) is not None
 
 
 def _plain(dtype: str) -> str:

@@ -1,6 +1,7 @@
-"""Weights that a layer computes from other tensors: weight and spectral normalisation of PyTorch, and pruning.
+"""Weights that a layer computes from other tensors: weight and spectral normalisation of PyTorch, pruning, and adapters.
 
-A file holds the tensors, such as `weight_g` and `weight_v`; what the layer uses is computed from them when it is read.
+A file holds the tensors, such as `weight_g` and `weight_v`; what the layer uses is computed from them when it is read. The
+product of the factors of an adapter (LoRA) is not: it is named here, and measured from its factors.
 """
 
 import re
@@ -12,9 +13,13 @@ import numpy as np
 from toposcale.io.errors import UserError, listed
 from toposcale.io.tensor_files import Stored
 
-PART = "parts of weights that are computed"
 _PARAMETRIZATION = re.compile(r"(?P<weight>(.*\.)?)parametrizations\.(?P<name>\w+)\.(?P<part>.+)")
 _HOOK = re.compile(r"(?P<weight>.*\w)_(?P<part>g|v|u|orig|mask)(?P<name>)")
+# Factors of a low-rank adapter (LoRA).
+_FACTOR = re.compile(r"(.+[._])?lora[._]?(?P<factor>A|B|down|up)(\.\w+)?\.weight")
+_SECOND = {"A": "B", "down": "up"}
+PRODUCT = "lora_BA"
+"""Last part of the name of a product."""
 _REMEDY = (
     "save the weight itself: torch.nn.utils.parametrize.remove_parametrizations(layer, {name!r}), of older layers "
     "torch.nn.utils.remove_spectral_norm(layer), then torch.save(model.state_dict(), FILE)"
@@ -121,3 +126,18 @@ def _parts_by_weight(names: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         if match := _PARAMETRIZATION.fullmatch(name) or _HOOK.fullmatch(name):
             by_weight.setdefault(match["weight"] + match["name"], {})[match["part"]] = name
     return {weight: named for weight, named in by_weight.items() if weight not in names}
+
+
+def second_factor(first: str) -> str | None:
+    """Return the name of the factor that completes a first one; None for any other matrix."""
+    match = _FACTOR.fullmatch(first)
+    if match is None or match["factor"] not in _SECOND:
+        return None
+    start, end = match.span("factor")
+    return first[:start] + _SECOND[match["factor"]] + first[end:]
+
+
+def product_of(first: str) -> str:
+    """Return the name of the product of a first factor and its second one."""
+    start = _FACTOR.fullmatch(first).start("factor")  # type: ignore[union-attr]
+    return re.sub(r"lora[._]?$", PRODUCT, first[:start])

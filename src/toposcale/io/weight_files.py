@@ -1,32 +1,21 @@
 """Weight files of a checkpoint: which they are, and the names, shapes and types of their tensors.
 
 A checkpoint is one safetensors file, or a folder in the layout of Hugging Face (safetensors or `.bin`, in one file or in
-shards). Torch is imported only for `.bin` files.
+shards). A file that holds one part of a checkpoint, such as that of one process, is refused with the command that joins
+them. Torch is imported only for `.bin` files.
 """
 
-import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from toposcale.io.bin_files import Arrays, open_bin
-from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.files import not_a_pipe, parse_json, read_text, regular_file
-from toposcale.io.tensor_files import Stored, TensorFile, has_header, open_file
+from toposcale.io.tensor_files import TensorFile, has_header, open_file
 
-_EMBEDDINGS = re.compile(
-    r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
-    r"|tokens_embed|positions_embed)\.weight$"
-)
-_EMBEDDING = re.compile(r"emb|wte|tok|vocab|shared|^encoder$")  # a module that may be tied to another
-# Token embeddings, which many models tie to the output head.
-_TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
-COPY = "copies"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".tar")
 # Files without weights that have their suffixes.
 _NO_WEIGHTS = re.compile(
@@ -69,6 +58,106 @@ _FORMATS = {
     "adapter_model.safetensors": re.compile(r"adapter_model-\d+-of-\d+\.safetensors"),
     "adapter_model.bin": re.compile(r"adapter_model-\d+-of-\d+\.bin"),
 }
+
+
+class _PartNames(NamedTuple):
+    """Pattern of the names of parts, and how to join them.
+
+    Its groups `part` and `of`, where there are any, are number and total; without them all names of the pattern are parts.
+    """
+
+    pattern: re.Pattern[str]
+    remedy: str
+
+
+_RANK = re.compile(r"(mp|tp)_rank_\d+(_(pp_rank_)?\d+)*")  # a folder of Megatron-LM
+_DEEPSPEED = "join them: python {above}/zero_to_fp32.py {above} OUT --tag {name}"
+# The first that fits counts.
+_PART_NAMES = (
+    _PartNames(
+        re.compile(r"model_world_size_(?P<of>\d+)_rank_(?P<part>\d+)\.pt"),
+        "join them: python -m verl.model_merger merge --backend fsdp --local_dir {folder} --target_dir OUT",
+    ),
+    _PartNames(re.compile(r"(bf16_)?zero_pp_rank_(?P<part>\d+)_mp_rank_\d+_(optim|model)_states\.pt"), _DEEPSPEED),
+    _PartNames(re.compile(r"mp_rank_(?P<part>\d+)_model_states\.pt"), _DEEPSPEED),
+    _PartNames(
+        _RANK, "convert them to one checkpoint: tools/checkpoint/convert.py of Megatron-LM, --load-dir {folder}"
+    ),
+    _PartNames(
+        re.compile(r"consolidated\.(?P<part>\d+)\.pth"),
+        "join them: python -m transformers.models.llama.convert_llama_weights_to_hf --input_dir {folder} --output_dir OUT",
+    ),
+    _PartNames(
+        re.compile(r".*-(?P<part>\d+)-of-(?P<of>\d+)\.(safetensors|bin|pt)"),
+        "name the folder, with the index of its files (.index.json) in it",
+    ),
+    _PartNames(
+        re.compile(r"(?!.*optim).*rank[-_.]?(?P<part>\d+).*\.(safetensors|bin|ckpt|pth?)"),
+        "save it whole: torch.distributed.checkpoint.state_dict.get_model_state_dict with full_state_dict=True",
+    ),
+)
+
+
+class _Parts(NamedTuple):
+    """Names of the parts at hand, the number of all parts of the checkpoint, and how to join them."""
+
+    names: list[str]
+    total: int
+    remedy: str
+
+
+def is_rank(name: str) -> bool:
+    """Return whether a name is that of the folder of one process, whose number is no step."""
+    return _RANK.fullmatch(name) is not None
+
+
+def parts_with(name: str, beside: Iterable[str]) -> _Parts | None:
+    """Return the parts of a checkpoint by the name of one and of the files beside it; None for a whole checkpoint."""
+    for pattern, remedy in _PART_NAMES:
+        if match := pattern.fullmatch(name):
+            if "part" not in pattern.groupindex:
+                names = sorted(filter(pattern.fullmatch, {name, *beside}))
+                return _Parts(names, len(names), remedy) if len(names) > 1 else None
+            start, end = match.span("part")
+            numbered_name = re.compile(rf"{re.escape(name[:start])}(\d+){re.escape(name[end:])}")
+            number_of = {
+                other: int(number_match[1])
+                for other in {name, *beside}
+                if (number_match := numbered_name.fullmatch(other))
+            }
+            # Numbered from 0 on: other numbers may be those of a sweep, such as the rank of an adapter.
+            are_parts = sorted(number_of.values()) == list(range(len(number_of)))
+            names, total = sorted(number_of), int(match.groupdict().get("of") or len(number_of) * are_parts)
+            if remedy is _DEEPSPEED and (states := [other for other in {name, *beside} if "zero_pp_rank" in other]):
+                names, total = sorted({name, *states}), max(2, len({name, *states}))
+            return _Parts(names, total, remedy) if total > 1 else None
+    return None
+
+
+def refuse_parts(path: Path) -> None:
+    """Raise UserError for a part of a checkpoint, or a folder of parts, with the command that joins them.
+
+    A part is a file, or a folder with the file of one process.
+    """
+    folder = path if path.is_dir() else path.parent
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    for name in names if path.is_dir() else [path.name]:
+        if parts := parts_with(name, names):
+            _refuse(path, folder, parts, is_part=path == folder / name)
+    rank = folder.absolute()  # the folder of a process, of which there may be others
+    if parts := parts_with(rank.name, (entry.name for entry in rank.parent.iterdir() if entry.is_dir())):
+        _refuse(path, folder.parent, parts, is_part=True)
+    if path.is_dir() and "zero_to_fp32.py" in names:
+        raise UserError(
+            f"{path}: a checkpoint of DeepSpeed in parts; join them: python {path}/zero_to_fp32.py {path} OUT"
+        )
+
+
+def _refuse(path: Path, folder: Path, parts: _Parts, *, is_part: bool) -> None:
+    remedy = parts.remedy.format(folder=folder, above=folder.parent, name=folder.name)
+    files = f"{listed(parts.names, 2)}{'' if len(parts.names) > 1 else f' of {parts.total}'}"
+    what = f"{path}: one of {parts.total} parts of a checkpoint" if is_part else f"{path}: parts"
+    raise UserError(f"{what} ({files}), which are no checkpoint on their own; {remedy}")
 
 
 def hub_snapshots(folder: Path) -> list[Path]:
@@ -208,67 +297,6 @@ def open_weights(file: Path) -> Arrays | TensorFile:
     another name is of safetensors if it begins with such a header, as those in the cache of the Hub do.
     """
     return open_file(file) if file.suffix == ".safetensors" or has_header(file) else open_bin(file)
-
-
-def copies_among(stored: Mapping[str, Stored], rows: Callable[[str], Any]) -> dict[str, str]:
-    """Return the matrices that repeat the values of another one, each with that one: tied weights that are stored twice.
-
-    A format or a program may know no tensor under two names. Only embeddings are tied: layers that were copied before
-    training, and zeros, are equal as well.
-    """
-    alike: dict[Any, list[str]] = {}
-    for name, tensor in stored.items():
-        if len(tensor.shape) > 1 and 0 not in tensor.shape and not tensor.not_weight:
-            alike.setdefault(tensor[:2], []).append(name)
-    copies: dict[str, str] = {}
-    for names in alike.values():
-        # The token embedding is the original, an output head the copy.
-        names.sort(key=lambda name: (not _TOKENS.search(name), not _EMBEDDING.search(_module(name))))
-        n_embeddings = sum(bool(_TOKENS.search(name) or _EMBEDDING.search(_module(name))) for name in names)
-        for number, name in enumerate(names):
-            embeddings = names[: min(number, n_embeddings)]  # with no other matrix is one tied
-            may_be = (first for first in embeddings if first not in copies and _may_be_tied(first, name))
-            if original := next((first for first in may_be if _same_values(rows(first), rows(name))), ""):
-                copies[name] = original
-    return copies
-
-
-def _may_be_tied(first: str, second: str) -> bool:
-    """Return whether two names are of an embedding and another module, or of an embedding that parts of a model share."""
-    modules = set(map(_module, (first, second)))
-    return bool(_TOKENS.search(first)) or (len(modules) == 2 and any(map(_EMBEDDING.search, modules)))
-
-
-def _module(name: str) -> str:
-    """Return the last part of the name of the module that holds a tensor."""
-    return name.removesuffix(".weight").rpartition(".")[2]
-
-
-def _same_values(first: Any, second: Any) -> bool:
-    """Return True if two matrices hold the same bytes, not all zero, compared in blocks: most differ in the first."""
-    length = (first.get_shape() if hasattr(first, "get_shape") else first.shape)[0]
-    any_value = False
-    for row in range(0, length, 1024):
-        end = min(row + 1024, length)
-        block = bytes_of(first[row:end])
-        if block != bytes_of(second[row:end]):
-            return False
-        any_value = any_value or any(block)
-    return any_value
-
-
-def bytes_of(values: Any) -> bytes:
-    """Return the bytes of an array of NumPy, or of a tensor of PyTorch on any device."""
-    if hasattr(values, "detach"):
-        import torch
-
-        values = values.detach().cpu().contiguous().view(torch.uint8).numpy()
-    return np.ascontiguousarray(values).tobytes()
-
-
-def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
-    """Return the number of weights in tensors of these names and shapes, token and position embeddings only if asked."""
-    return sum(math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name))
 
 
 def regular_files(folder: str | os.PathLike[str]) -> list[Path]:

@@ -4,9 +4,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerState
 
+from toposcale.checkpoints.checkpoint import count_weights
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.bin_files import plain_names
-from toposcale.io.weight_files import count_weights
 from toposcale.monitor.hooks import TrainerHooks, guarded_hook
 
 
