@@ -16,7 +16,7 @@ def rows(outcomes=OUTCOMES, **chosen):
 
 def test_the_usual_choices():
     choices = usual_choices(Choice("scale up to c", 0.4), "scale up to b")
-    assert tuple(choices) == POLICIES
+    assert list(choices) == list(POLICIES)
     assert choices["advice"] == Choice("scale up to c", 0.4)
     assert choices["always_continue"].candidate == "continue"
     assert choices["next_size"].candidate == "scale up to b"

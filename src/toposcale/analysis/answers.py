@@ -32,7 +32,6 @@ HOW_TO_ADD_A_LOSS = (
     "the loss in each checkpoint (loss, val_loss)"
 )
 MOST_NAMED = 5
-POLICY_WORDS = ("the advice", "always continuing", "always the next size", "stopping at random")
 IMPROVES = "Yes"
 """Verdict on forecasts with topology that have less error than the best one without."""
 NOT_SHOWN = "Not shown"
@@ -301,7 +300,7 @@ def answer_advice(evaluation: pd.DataFrame) -> Answer:
     count = int(advised["n_decisions"])
     costs = "; ".join(
         f"{words} {by[policy]['regret']:.3f} {_interval(by[policy]['regret_low'], by[policy]['regret_high'], '.3f')}"
-        for policy, words in zip(POLICIES, POLICY_WORDS, strict=True)
+        for policy, words in POLICIES.items()
         if policy in by
     )
     text = (
@@ -320,8 +319,8 @@ def answer_advice(evaluation: pd.DataFrame) -> Answer:
     if int(advised["n_modelled"]) == count:
         return Answer("Not tested: no outcome was observed", text, numbers)
     if advised["regret_saved_low"] > 0:
-        rules = zip(POLICIES, POLICY_WORDS, strict=True)
-        better = [words for policy, words in rules if policy in by and by[policy]["regret"] < advised["regret"]]
+        rules = {words: by[policy] for policy, words in POLICIES.items() if policy in by}
+        better = [words for words, row in rules.items() if row["regret"] < advised["regret"]]
         but = f", but {better[0]} would have helped more" if better else ""
         return Answer(f"Yes, against always continuing{but}", text, numbers)
     return Answer("No, it would have cost loss" if advised["regret_saved_high"] < 0 else NOT_SHOWN, text, numbers)

@@ -15,18 +15,22 @@ from toposcale.io.schemas import ALL_LAYERS
 
 NOTHING = "nothing"
 """The control of a plain correlation."""
-NUCLEAR_NORM, VARIANCE = "nuclear_norm", "weight_variance"
-"""Features of weights: that which stands for their spectrum, the sum of the singular values (docs/research.md), and that
-which explains most of neural persistence (Girrbach et al. 2023)."""
+NUCLEAR_NORM = "nuclear_norm"
+"""Feature of weights that stands for their spectrum: the sum of the singular values (docs/research.md)."""
+VARIANCE = "weight_variance"
+"""Feature of weights that explains most of neural persistence (Girrbach et al. 2023)."""
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""
 FOLLOWS_RHO = 0.5
 """A feature follows the metric where the Spearman correlation is at least so large, with one sign in every
 configuration."""
-YES, NO, NOT_TESTED = "yes", "no", "not tested"
-"""Answers to a question."""
-FEW_CHECKPOINTS, FEW_OF_EACH = 40, 25
-"""Checkpoints of one model, or of each of five, from which on a correlation of prewhitened residuals of 0.7 is found."""
+YES = "yes"
+NO = "no"
+NOT_TESTED = "not tested"
+FEW_CHECKPOINTS = 40
+"""Checkpoints of one model from which on a correlation of prewhitened residuals of 0.7 is found."""
+FEW_OF_EACH = 25
+"""The same of each of five models."""
 NEEDED = (
     "at least 10 evenly spaced checkpoints after twice the warm-up. To find a correlation of 0.7 among 33 features in 80% "
     f"of cases takes {FEW_CHECKPOINTS} checkpoints of one model, or {FEW_OF_EACH} of each of five; for 0.5, 90 or 30"
@@ -41,7 +45,7 @@ class Control:
     name: str
     of_model: tuple[str, ...] = ()
     of_layer: tuple[str, ...] = ()
-    step: bool = False  # in the partial rank correlation alone
+    step: bool = False  # in the partial rank correlation, not in the test
     past_of_metric: bool = True  # for a metric that leads the features its past is their future
     asked_of: tuple[str, ...] = ()  # the only features that have this control; none for all
     missing: str = ""  # the reason if a series to hold fixed was not measured

@@ -30,7 +30,9 @@ COEFFICIENTS = {
     "spearman": (coefficients.spearman, resampling.bootstrap_spearman),
     "pearson": (coefficients.pearson, resampling.bootstrap_pearson),
 }
-INDEPENDENT, BLOCKS = range(2)  # purposes of random numbers: each has its own stream
+INDEPENDENT = 0
+BLOCKS = 1
+"""Purposes of random numbers: each has its own stream."""
 NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
 POOLED_KEY = [*PAIR_KEY, "control"]
 

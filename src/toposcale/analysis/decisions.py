@@ -17,19 +17,40 @@ from toposcale.forecasting.runs.learning_rate_schedule import shape_distance
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
 
-ADVICE, ALWAYS_CONTINUE, NEXT_SIZE, RANDOM_STOP = POLICIES = ("advice", "always_continue", "next_size", "random_stop")
+ADVICE = "advice"
+ALWAYS_CONTINUE = "always_continue"
+NEXT_SIZE = "next_size"
+RANDOM_STOP = "random_stop"
+POLICIES = {
+    ADVICE: "the advice",
+    ALWAYS_CONTINUE: "always continuing",
+    NEXT_SIZE: "always the next size",
+    RANDOM_STOP: "stopping at random",
+}
+"""Policies by their name in the tables, with their name in sentences."""
 AT_RANDOM = "random stop"
 """Choice of `RANDOM_STOP`: not a candidate, but a mean over points of the rest."""
 
-OBSERVED, MODELLED = "observed", "modelled"
+OBSERVED = "observed"
+"""Truth of a decision of which every outcome is that of a trained run."""
+MODELLED = "modelled"
+"""Truth of a decision of which an outcome is that of a law."""
 DECISION = ["model", "fraction"]
 """Columns that identify a decision, where a model has one at a point."""
 
-MEANS = (
-    *("n_decisions", "n_models", "n_confident", "n_modelled", "share_best"),
-    *("regret", "regret_low", "regret_high"),
-    *("regret_saved", "regret_saved_low", "regret_saved_high"),
-)
+MEANS = [
+    "n_decisions",
+    "n_models",
+    "n_confident",
+    "n_modelled",
+    "share_best",
+    "regret",
+    "regret_low",
+    "regret_high",
+    "regret_saved",
+    "regret_saved_low",
+    "regret_saved_high",
+]
 """Columns of `mean_regret`. regret_saved: regret of always continuing less that of the policy."""
 RANDOM_STOPS = 8
 """Decision points, evenly spread over the rest of the run, whose mean is a stop at random."""
@@ -225,7 +246,7 @@ def _rows_of_decision(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one decision, or a row of every policy with the reason why there is none."""
     training, run = hindsight.training, hindsight.training.first(fraction)
-    # Of sizes that have not started the schedule alone is known, not one loss.
+    # Of sizes that have not started only the schedule is known, not one loss.
     other_runs = [*(other.unstarted() for other in hindsight.larger), *smaller]
     run_candidates = candidates(run, other_runs, Request(multiples=()))
     starts = [candidate for candidate in run_candidates if candidate.from_scratch]

@@ -142,33 +142,24 @@ class Combined:
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
         """Return the means of both forecasts."""
         pairs = zip(*(forecaster.predict(targets) for forecaster in self.forecasters), strict=True)
-        means = [np.mean([(one.value, one.low, one.high) for one in pair], axis=0) for pair in pairs]
+        means = [np.mean([(row.value, row.low, row.high) for row in pair], axis=0) for pair in pairs]
         return [Prediction(*mean.tolist()) for mean in means]
 
 
 class Family(NamedTuple):
-    """Runs that a method may read beside the run itself: the beginnings of all, and the finished ones by model, whole.
+    """Runs that a method may read besides the run itself."""
 
-    beginnings: the first part of every run, cut at one share of its training.
-
-    seed: of the methods that draw random numbers.
-    """
-
-    beginnings: Sequence[TrainingRun] = ()
-    finished: Mapping[str, TrainingRun] = MappingProxyType({})
-    seed: int = 0
+    beginnings: Sequence[TrainingRun] = ()  # the first part of every run, cut at one share of its training
+    finished: Mapping[str, TrainingRun] = MappingProxyType({})  # finished runs by model, whole
+    seed: int = 0  # of the methods that draw random numbers
 
 
 class Method(NamedTuple):
-    """A forecasting method.
+    """A forecasting method."""
 
-    description: its name in sentences. reads: the most informative of what it reads beside schedule and steps: loss, size,
-    norm, topology, or everything. make: an estimator from the family.
-    """
-
-    description: str
-    reads: str
-    make: Callable[[Family], Forecaster]
+    description: str  # its name in sentences
+    reads: str  # the most informative of what it reads: loss, size, norm, topology, everything
+    make: Callable[[Family], Forecaster]  # an estimator from the family
 
 
 def _ridge(kind: str) -> Callable[[Family], Forecaster]:
@@ -194,19 +185,20 @@ METHODS = {
 """Forecasting methods by their name in the tables."""
 
 
-ALONE = Family()
-"""No runs beside the run itself."""
+NO_FAMILY = Family()
+"""No other runs."""
 
 
-def make(method: str, family: Family = ALONE) -> Forecaster:
+def make(method: str, family: Family = NO_FAMILY) -> Forecaster:
     """Make the forecaster of this name in `METHODS`, not fitted."""
     if method not in METHODS:
         raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
     return METHODS[method].make(family)
 
 
-JOINT, POWER_LAW = "joint", "power_law"
-DEFAULTS = JOINT, POWER_LAW
+JOINT = "joint"
+POWER_LAW = "power_law"
+DEFAULTS = (JOINT, POWER_LAW)
 """Joint law of the family, where the learning-rate schedule is known; else the power law."""
 
 

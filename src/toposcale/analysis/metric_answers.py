@@ -69,7 +69,10 @@ AROUND = np.array([0.8, 1.15, 1.6, 2.2])
 LARGEST_EFFECT = 0.95
 """Largest effect that is simulated."""
 BURN_IN = 100
-POWER, PLACEBO, CONTROL = range(10, 13)  # purposes of random numbers: each has its own stream
+POWER = 10
+PLACEBO = 11
+CONTROL = 12
+"""Purposes of random numbers: each has its own stream."""
 
 MIN_RUNS = 12
 """Runs, or settings, that are compared at least."""
@@ -80,7 +83,7 @@ SIMULATED_DRAWS = 999
 
 
 class Question(StrEnum):
-    """What is asked of a metric."""
+    """Question about a metric."""
 
     WITHIN = "within runs"
     AHEAD = "ahead"

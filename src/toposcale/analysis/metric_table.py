@@ -20,7 +20,9 @@ from toposcale.io.errors import UserError, as_user_error, counted, did_you_mean,
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import pearson, spearman
 
-STEP, LEARNING_RATE, NORM = "step", "learning_rate", "weight_norm"
+STEP = "step"
+LEARNING_RATE = "learning_rate"
+NORM = "weight_norm"
 GIVEN = (STEP, LEARNING_RATE, NORM)
 """Covariates by default, where the table has them."""
 ALIASES = {LEARNING_RATE: names.RATES, NORM: (NORM, WEIGHT_NORM.feature, "param_norm", "params_norm", "norm")}
@@ -32,7 +34,8 @@ COPY = 1.0 - 1e-9
 """Correlation from which on a metric is a copy of the loss, or of a covariate."""
 COPY_LAGS = range(-3, 4)
 """Rows by which a copy may be shifted."""
-_TABLES, _JSON = {".csv", ".tsv", ".parquet", ".feather"}, {".json", ".jsonl", ".ndjson"}
+_TABLES = {".csv", ".tsv", ".parquet", ".feather"}
+_JSON = {".json", ".jsonl", ".ndjson"}
 _OF_A_RUN = re.compile(r"(.+) - ([^-]+)$")  # a column of a W&B export
 
 Source = str | Path | pd.DataFrame | Mapping[str, Any]

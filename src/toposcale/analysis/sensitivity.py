@@ -31,13 +31,15 @@ POWER_WANTED = 0.8
 SIMULATIONS = 200
 EFFECTS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Correlations of prewhitened residuals that are simulated."""
-CONTROL, POWER = range(2)
+CONTROL = 0
+POWER = 1
+"""Purposes of random numbers: each has its own stream."""
 
-PARAMETERS = (2_936, 300_808)
-"""Smallest and largest model for which the false-positive rates were measured (`make nulls`, docs/statistics.md)."""
-TOGETHER = 5
+SIZE_RANGE = (2_936, 300_808)
+"""Parameters of the smallest and the largest model of which false-positive rates were measured (docs/statistics.md)."""
+MAX_RUNS_TOGETHER = 5
 """Most runs that were tested together there."""
-MEASURED = f"measured at {PARAMETERS[0]:,} to {PARAMETERS[1]:,} parameters, up to {TOGETHER} runs together"
+MEASURED = f"measured at {SIZE_RANGE[0]:,} to {SIZE_RANGE[1]:,} parameters, up to {MAX_RUNS_TOGETHER} runs together"
 
 
 def sensitivity_tables(
@@ -93,9 +95,9 @@ def unmeasured_settings(models: pd.DataFrame, tested: Collection[str]) -> str:
     """Describe where the false-positive rate was not measured, as "the sizes of 2 of 5 models"; "" if it was."""
     trainings = models[models["model"].isin(tested)]
     sizes = trainings["n_parameters"] if "n_parameters" in trainings else pd.Series(float("nan"), index=trainings.index)
-    n_outside = int((~sizes.astype(float).between(*PARAMETERS)).sum())  # an unknown size lies outside
+    n_outside = int((~sizes.astype(float).between(*SIZE_RANGE)).sum())  # an unknown size lies outside
     differences = [f"the sizes of {n_outside} of {len(trainings)} models"] if n_outside else []
-    if len(trainings) > TOGETHER:
+    if len(trainings) > MAX_RUNS_TOGETHER:
         differences.append(f"{len(trainings)} runs together")
     return " and ".join(differences)
 

@@ -47,7 +47,7 @@ KEY = ["run", "share"]
 
 
 class Setting(NamedTuple):
-    """What all laws of a benchmark are judged on: the runs, the shares that are seen, and what is known beside a run."""
+    """Setting of a benchmark, the same for all laws: runs, shares that are seen, and what is known of the family."""
 
     runs: PublishedRuns
     at: tuple[float, ...]

@@ -31,12 +31,16 @@ PACKAGED = Path(__file__).parent / "data"
 CLONED = Path(__file__).parents[3] / "studies/decisions/published_runs"
 """Folders of the runs: that of the package, and that of a clone of the repository."""
 
-RUNS, CURVES, SCHEDULES = "runs.csv", "curves.csv.gz", "schedules.csv.gz"
-"""Tables of a folder: a row a run, the losses, and the breakpoints of tabulated schedules, which may be absent."""
+RUNS = "runs.csv"
+"""Table of a folder with a row a run."""
+CURVES = "curves.csv.gz"
+"""Table of a folder with the losses."""
+SCHEDULES = "schedules.csv.gz"
+"""Table of a folder with the breakpoints of tabulated schedules; it may be absent."""
 
 
 class Source(NamedTuple):
-    """Where runs are from.
+    """Source of runs.
 
     Parameters
     ----------

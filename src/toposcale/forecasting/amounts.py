@@ -9,8 +9,11 @@ from toposcale.io.errors import UserError, did_you_mean, one_line
 
 UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}
 
-LEAST_PARAMETERS, MOST_PARAMETERS = 1000, 1e15
-"""Bounds on the parameters of a language model."""
+LEAST_PARAMETERS = 1000
+"""Least number of parameters of a language model."""
+
+MOST_PARAMETERS = 1e15
+"""Largest number of parameters."""
 
 
 def amount(number: float) -> str:

@@ -30,14 +30,19 @@ LAST = 0.02
 """Last share of the steps, whose mean loss is forecast."""
 
 PENALTY = 40
-"""What the interval score adds to the width of a 95% interval: so many times what the truth lies outside (Gneiting and
-Raftery 2007, 2 / 0.05)."""
+"""Weight in the interval score of the distance of the truth to a 95% interval: 2 / 0.05 (Gneiting and Raftery 2007)."""
 
-RESAMPLES, SEED = 2_000, 42
-"""Resamples of the sources, and the seed of their draws."""
+RESAMPLES = 2_000
+"""Resamples of the sources."""
 
-WITH_SMALLER, SEVERAL = "with smaller sizes", "several"
-"""Settings of decisions: the smaller sizes of the family are known; several sizes could be started."""
+SEED = 42
+"""Seed of their draws."""
+
+WITH_SMALLER = "with smaller sizes"
+"""Setting of decisions of which the smaller sizes of the family are known."""
+
+SEVERAL = "several"
+"""Setting of decisions in which several sizes could be started."""
 
 GROUP = ["family", "shape", "setting", "usual"]
 """Columns of a group of decisions, over which the regret is averaged first."""
@@ -47,7 +52,7 @@ MEASURES = ["mean_error", "bias", "coverage", "score"]
 
 
 class Known(StrEnum):
-    """What is known of the family of a run when it is forecast."""
+    """Knowledge of the family of a run when it is forecast."""
 
     ALONE = "alone"
     ONE_SMALLER = "one smaller run known"

@@ -10,13 +10,17 @@ from numpy.typing import ArrayLike
 
 from toposcale.forecasting.runs.curves import rise
 
-PATIENCE, FEWEST_ROWS = 200, 5
-"""Steps after which a spike should have come back, and fewest rows whose median is the loss now."""
+PATIENCE = 200
+"""Steps after which a spike should have come back."""
+
+FEWEST_ROWS = 5
+"""Fewest rows whose median is the loss now."""
 
 PROGRESS = 1.05
 """Steps from one forecast to the next, as a factor: the law reads some 40 points of a curve."""
 
-_WINDOW, _INTERVAL = 600, PATIENCE // 4  # last rows that are looked at, and steps from one look to the next
+_WINDOW = 600  # last rows that are looked at
+_INTERVAL = PATIENCE // 4  # steps from one look to the next
 
 
 class AlertKind(StrEnum):

@@ -13,7 +13,7 @@ from toposcale.forecasting.runs.learning_rate_schedule import breakpoints
 from toposcale.monitor.loop import TopologyMonitor
 
 _WIDTH = re.compile(r"^paged|8bit$|32bit$")
-"""What names of optimizers say of their states in memory."""
+"""Parts of names of optimizers that tell of their states in memory."""
 
 
 class TrainerHooks:

@@ -26,7 +26,7 @@ class Handle:
 
     @property
     def is_open(self) -> bool:
-        """Whether the descriptor is still that of the file: a daemon closes all, and their numbers are given away again."""
+        """True if the descriptor is still that of the file: a daemon closes all, and their numbers are given away again."""
         try:
             return _identity(self.file) == self._identity
         except (OSError, ValueError):
@@ -43,7 +43,7 @@ class Handle:
 
 _OPEN: WeakSet[Handle] = WeakSet()
 _LOST: list[Any] = []
-"""What the program has closed: the destructor would close the file that has the descriptor by now."""
+"""Files that the program has closed: their destructor would close the file that has the descriptor by now."""
 
 
 def _identity(file: Any) -> tuple[int, int]:

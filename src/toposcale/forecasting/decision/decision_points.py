@@ -22,11 +22,16 @@ SHARES = (0.2, 0.3, 0.5)
 """Shares of a run at which it is forecast and decided on."""
 
 TOKENS = (20e9, 50e9, 100e9, 200e9, 350e9)
-STEPS = {"multi-power-law": (12_000, 24_000, 36_000, 48_000, 72_000), "lr-scheduling": (10_000, 20_000)}
-"""Lengths at which a constant run is cut: tokens; steps of a source whose runs are shorter than that."""
+"""Lengths at which a constant run is cut, in tokens."""
 
-EARLIEST, LATEST = 0.15, 0.75
-"""A pair of runs that decay is a decision where its point lies between these shares."""
+STEPS = {"multi-power-law": (12_000, 24_000, 36_000, 48_000, 72_000), "lr-scheduling": (10_000, 20_000)}
+"""The same in steps, of sources whose runs are shorter than that."""
+
+EARLIEST = 0.15
+"""Least share of a run at which a pair of runs that decay is a decision."""
+
+LATEST = 0.75
+"""Largest such share."""
 
 FEWEST_ROWS = 5
 """Rows of the base run before a point, as the program asks for."""
@@ -80,13 +85,18 @@ def decision_points(runs: Sequence[PublishedRun], at: Sequence[float] = SHARES) 
     runs = best_of_sweeps(runs)
     for family in dict.fromkeys(run.family for run in runs):
         for shape in dict.fromkeys(run.shape for run in runs if run.family == family):
-            own = [run for run in runs if (run.family, run.shape) == (family, shape)]
-            yield from _of_constant(own, at) if shape == CONSTANT else _of_decaying(own)
+            group = [run for run in runs if (run.family, run.shape) == (family, shape)]
+            yield from _of_constant(group, at) if shape == CONSTANT else _of_decaying(group)
 
 
-MOST_RUNS, MOST_POINTS, FEWEST_POINTS = 40, 60, 5
-"""Runs of a family whose ends are forecast, and decision points of a family and shape that are judged, for time: neighbours
-differ little. A group of one or two points has no mean."""
+MOST_RUNS = 40
+"""Runs of a family whose ends are forecast, for time: neighbours differ little."""
+
+MOST_POINTS = 60
+"""Decision points of a family and shape that are judged, for time."""
+
+FEWEST_POINTS = 5
+"""Points that a group needs: of one or two there is no mean."""
 
 
 def judged_runs(runs: Sequence[PublishedRun]) -> list[PublishedRun]:

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, CONTINUED, OTHERS = "#222222", "#0b2f6b", ("#b0347a", "#e08e0b", "#3a7d44", "#6b6b6b")
+INK = "#222222"
+"""Colour of the losses of the run."""
+CONTINUED = "#0b2f6b"
+"""Colour of the forecast of the run."""
+OTHERS = ("#b0347a", "#e08e0b", "#3a7d44", "#6b6b6b")
+"""Colours of other runs and candidates."""
 
 
 def draw(

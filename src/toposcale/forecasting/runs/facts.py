@@ -54,17 +54,14 @@ class FactKind(StrEnum):
 
 @dataclass(frozen=True)
 class Fact:
-    """How a fact is stated: its help text, and how it is parsed and bounded (UserError: out of bounds).
-
-    label: its name in the output of `check`. alias: another option for it. elsewhere: its options in other tools.
-    """
+    """Statement of a fact: its help text, and how it is parsed and bounded."""
 
     help: str
-    parse: Callable[[Any, str], Any] = lambda value, _: value
+    parse: Callable[[Any, str], Any] = lambda value, _: value  # UserError: out of bounds
     kind: FactKind = FactKind.RUN
-    label: str = ""
-    alias: str = ""
-    elsewhere: tuple[str, ...] = ()
+    label: str = ""  # its name in the output of `check`
+    alias: str = ""  # another option for it
+    elsewhere: tuple[str, ...] = ()  # its options in other tools
 
 
 _steps = partial(whole_number, most=MOST_STEPS)

@@ -13,8 +13,11 @@ NEXT_TOKEN = "next token"
 MOST_EPOCHS = 4
 """Runs of another objective, or of more epochs, are no pretraining as the prior of the joint law means it."""
 
-CONSTANT, GIVEN = "constant", "given"
-"""Shapes of schedules: the rate stays at the peak, and the rate is tabulated."""
+CONSTANT = "constant"
+"""Shape of a schedule whose rate stays at the peak."""
+
+GIVEN = "given"
+"""Shape of a tabulated schedule."""
 
 ROUNDED = 1.005
 """A run counts as long enough where it ends within half a per cent of a length."""
@@ -77,7 +80,7 @@ class PublishedRun(TrainingRun):
 
     @property
     def tags(self) -> frozenset[str]:
-        """What a run can be chosen by: split, shape of the schedule, optimizer, and kind of training."""
+        """Tags by which a run can be chosen: split, shape of the schedule, optimizer, and kind of training."""
         return frozenset({self.split, self.shape, self.facts.optimizer, self.kind or "pretraining"} - {""})
 
     @cached_property
