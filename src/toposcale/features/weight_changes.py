@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from toposcale.features.feature import COSINE, RELATIVE_CHANGE, SUBSPACE_OVERLAP
-from toposcale.features.matrix_features import Features
+from toposcale.features.registry import Features
 from toposcale.io.factors import second_factor
 from toposcale.io.schemas import ALL_LAYERS
 
