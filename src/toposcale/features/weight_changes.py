@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 
 from toposcale.features.feature import COSINE, RELATIVE_CHANGE, SUBSPACE_OVERLAP
 from toposcale.features.registry import Features
-from toposcale.io.factors import second_factor
+from toposcale.io.reparametrised import second_factor
 from toposcale.io.schemas import ALL_LAYERS
 
 Matrices = Iterable[tuple[str, np.ndarray]]
