@@ -853,6 +853,23 @@ def test_names_of_next_token_prediction_change_nothing(objective):
     assert f"{toposcale.advise(columns(), **GIVEN, objective=objective)}" == f"{toposcale.advise(columns(), **GIVEN)}"
 
 
+def classification(first=6.9, last=3.0, accuracy="val_acc"):
+    losses = np.geomspace(first, last, len(columns()["step"]))
+    return columns() | {"loss": losses, accuracy: np.linspace(0.0, 0.7, len(losses))}
+
+
+@pytest.mark.parametrize("columns", [classification(), classification(10.0, 1.0), classification(accuracy="top-1")])
+def test_advise_asks_about_the_losses_of_a_classification(columns):
+    asked = "if it predicts the next token, say so with objective (--objective) next-token"
+    assert asked in toposcale.advise(columns, **GIVEN).no_advice_because
+    assert asked not in str(toposcale.advise(columns, **GIVEN, objective="next-token"))
+
+
+@pytest.mark.parametrize("columns", [classification(10.0), classification(accuracy="grad_acc_steps")])
+def test_advise_takes_other_losses_for_those_of_text(columns):
+    assert "next-token" not in str(toposcale.advise(columns, **GIVEN))
+
+
 def test_an_objective_is_a_name():
     with pytest.raises(UserError, match='objective: a name such as "next-token", but it is 3'):
         toposcale.advise(columns(), **GIVEN, objective=3)

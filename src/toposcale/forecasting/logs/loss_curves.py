@@ -22,11 +22,11 @@ from toposcale.forecasting.logs.groups import (
     refuse_steps_of_epochs,
     refuse_table_of_runs,
 )
-from toposcale.forecasting.logs.measurements import changed_batch, measured, tokens_per_step
+from toposcale.forecasting.logs.measurements import changed_batch, looks_like_classification, measured, tokens_per_step
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
 from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
 from toposcale.forecasting.runs.curves import has_dropped
-from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
+from toposcale.forecasting.runs.facts import CLASSIFICATION, UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.forecasting.runs.series import in_order, logged_again, on_grid
@@ -173,6 +173,7 @@ def one_run(rows: Rows, named: Mapping[str, str], run: int | None = None) -> Los
     series, restarts = one_run_of(series, run)
     columns, notes, reasons = _joined(series, restarts)
     of_batch, parameters = series.others_called(OF_THE_BATCH), series.others_called([PARAMETERS])
+    is_classification = looks_like_classification([*series.others, *series.values], series.main)
     return LossCurve(
         columns,
         (*series.notes, *notes),
@@ -185,6 +186,7 @@ def one_run(rows: Rows, named: Mapping[str, str], run: int | None = None) -> Los
             final_step=last_number(series.totals),
             tokens_per_step=float(tokens_per_step(series.steps, of_batch) or np.nan),
             n_parameters=last_number(next(iter(parameters.values()), np.empty(0))) or np.nan,
+            objective=CLASSIFICATION if is_classification else "",
         ),
     )
 

@@ -1,10 +1,10 @@
 """Measurements in the rows of a log: what is none, the end of a run that failed, and tokens per step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from toposcale.forecasting.logs.names import CONSUMED, IN_SEQUENCES, TRAINING, loss_name, plain_name
+from toposcale.forecasting.logs.names import ACCURACY, CONSUMED, IN_SEQUENCES, TRAINING, loss_name, plain_name
 from toposcale.forecasting.logs.rows import LogError, Series, known_cells
 from toposcale.io.errors import counted
 
@@ -96,6 +96,28 @@ def _with_failure(series: Series) -> Series:
     losses = losses.copy()
     losses[after[is_empty]] = np.inf
     return series.changed({"loss": losses})
+
+
+def looks_like_classification(names: Iterable[str], losses: np.ndarray) -> bool:
+    """Return whether a log has accuracies, and losses (rows,) that start near the log of 1,000 classes or end very low."""
+    losses = losses[np.isfinite(losses)]
+    if not len(losses) or not any(ACCURACY.search(name.lower()) for name in names):
+        return False
+    starts_uniform = abs(losses[0] - LOSS_OF_1000_CLASSES) < LARGEST_OFF_UNIFORM
+    return bool(starts_uniform or np.median(losses[-FEW_ROWS:]) < LOWEST_LOSS_OF_TEXT)
+
+
+LOSS_OF_1000_CLASSES = 6.908
+"""Cross-entropy of a uniform guess among the classes of ImageNet, nats."""
+
+LARGEST_OFF_UNIFORM = 0.25
+"""Largest distance of the first logged loss from it."""
+
+LOWEST_LOSS_OF_TEXT = 1.5
+"""Loss in nats below which a log with accuracies is hardly that of a language model."""
+
+FEW_ROWS = 5
+"""Last rows whose median is the present loss."""
 
 
 def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from toposcale.forecasting.runs.curves import after_warmup, binned, is_moving_average, is_spike, rise
+from toposcale.forecasting.runs.facts import Provenance
 from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast, did_you_mean
@@ -85,6 +86,11 @@ were inside their intervals, and .24 nats too high."""
 def refuse_objective(run: TrainingRun) -> None:
     """Raise NoForecast where the stated objective is not the prediction of the next token."""
     objective = run.facts.objective
+    if run.facts.provenance("objective") is Provenance.LOGGED:
+        raise NoForecast(
+            f"its log has accuracies, and its losses are like those of a {objective}; if it predicts the next token, say so "
+            "with objective (--objective) next-token"
+        )
     if objective and re.sub(r"[^a-z]", "", objective.lower()) not in NEXT_TOKEN:
         meant = did_you_mean(objective.lower(), ("next-token",)).removeprefix("; ")
         raise NoForecast(

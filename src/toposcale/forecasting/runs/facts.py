@@ -24,6 +24,9 @@ OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 WEIGHT_AVERAGES = ("none", "ema", "tail", "lawa")
 """Averages of weights that are evaluated at the end of a run: exponential, of the last steps, of the latest checkpoints."""
 
+CLASSIFICATION = "classification"
+"""Objective of a log that is not stated, and that its accuracies and losses suggest."""
+
 LEAST_TOKENS = 64
 """Least tokens of a step: a sequence."""
 

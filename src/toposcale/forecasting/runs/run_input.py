@@ -315,6 +315,7 @@ def _logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -
         tokens_per_step=float(logged["tokens_per_step"] or np.nan),
         final_step=logged["final_step"],
         epochs=total[0] if total else np.nan,
+        objective=losses.facts.objective,
     ).with_provenance(Provenance.WEIGHTS, n_parameters=n_parameters or np.nan, adapter_of=base)
 
 
