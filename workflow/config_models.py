@@ -7,7 +7,7 @@ from pydantic import MISSING, BeforeValidator, Field
 from pydantic_core import InitErrorDetails
 
 import config_keys as keys
-from toposcale.forecasting.runs.facts import Optimizer
+from toposcale.forecasting.runs.facts import Optimizer, WeightAverage
 from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.io.errors import UserError
 
@@ -108,6 +108,10 @@ class ModelFromElsewhere(ModelNotTrainedHere):
     """Tokens of the training text, where it is read more than once. If it is left out, nothing is repeated."""
     optimizer: Optimizer | MISSING = MISSING
     """Optimizer. How much a decay lowers the loss is less well known under others than adamw."""
+    weight_decay: Annotated[float, Field(ge=0, le=1000)] | MISSING = MISSING
+    """Weight decay of the optimizer, 0 for none."""
+    weight_average: WeightAverage | MISSING = MISSING
+    """Average of the weights that is evaluated at the end. It acts as a decay."""
     final_step: keys.Length | MISSING = MISSING
     """The last step of the training. If it is left out, it is the first known of these: the step that a Trainer or a
     monitor recorded, the end of the schedule, the last step that is there."""

@@ -23,7 +23,8 @@ from toposcale.monitor.folder import Folder
 
 # Columns of the models table that may be known before anything is read.
 _FACTS = (
-    *("d_model", "n_layers", "n_heads", "n_parameters", "tokens_per_step", "unique_tokens", "optimizer"),
+    *("d_model", "n_layers", "n_heads", "n_parameters", "tokens_per_step", "unique_tokens"),
+    *("optimizer", "weight_decay", "weight_average"),
     *("final_step", "schedule", "warmup_steps", "warmup_at_most", "log_notes"),
 )
 # Architectures of transformers and tasks of PEFT whose loss is in nats per token.

@@ -870,6 +870,12 @@ def test_advise_takes_other_losses_for_those_of_text(columns):
     assert "next-token" not in str(toposcale.advise(columns, **GIVEN))
 
 
+@pytest.mark.parametrize(("ratio", "is_odd"), [(None, False), (64, False), (256, True), (4, True)])
+def test_advise_is_not_confident_about_odd_aspect_ratios(ratio, is_odd):
+    reasons = toposcale.advise(columns(), **GIVEN, aspect_ratio=ratio).reasons
+    assert any("times as wide as it has layers" in reason for reason in reasons) == is_odd
+
+
 def test_an_objective_is_a_name():
     with pytest.raises(UserError, match='objective: a name such as "next-token", but it is 3'):
         toposcale.advise(columns(), **GIVEN, objective=3)

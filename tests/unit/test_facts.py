@@ -1,6 +1,7 @@
 """Facts of a run: what is known, from where, and what two sources say of one fact."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,6 +100,16 @@ def test_facts_that_advise_does_not_have_are_refused():
 def test_optimizers_are_known_in_any_case(text):
     advice = toposcale.advise(CURVE, n_parameters=25e6, tokens_per_step=5e5, steps=4000, optimizer=text)
     assert advice.run.facts.optimizer in OPTIMIZERS
+
+
+def test_recipe_differences_are_the_facts_that_are_not_shared():
+    facts = RunFacts("a", optimizer="adamw", weight_decay=0.0)
+    assert facts.recipe_differences(replace(facts, model="b", aspect_ratio=64.0)) == []
+    assert facts.recipe_differences(RunFacts("b", optimizer="adamw", weight_average="ema")) == [
+        "weight_decay",
+        "weight_average",
+    ]
+    assert RunFacts("a").recipe_differences(RunFacts("b")) == []
 
 
 def test_optimizers_with_an_offset_are_in_the_list():

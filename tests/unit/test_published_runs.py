@@ -75,6 +75,15 @@ def test_to_csv_is_read_again_as_the_same_runs(tmp_path):
     assert [run.schedule.rates.tolist() for run in again] == [run.schedule.rates.tolist() for run in chosen]
 
 
+def test_load_published_runs_reads_the_facts_of_a_recipe(tmp_path):
+    load_published_runs("modded-nanogpt").to_csv(tmp_path)
+    table = pd.read_csv(tmp_path / "runs.csv")
+    table.assign(size="1536x12", weight_decay=0.1, weight_average="ema").to_csv(tmp_path / "runs.csv", index=False)
+    run = load_published_runs(folder=tmp_path)[0]
+    assert (run.facts.weight_decay, run.facts.weight_average, run.facts.aspect_ratio) == (0.1, "ema", 128.0)
+    assert not run.is_usual
+
+
 def test_digest_changes_with_one_loss(runs):
     some = runs[:2]
     losses = some[1].losses + np.where(some[1].steps == some[1].steps[-1], 1e-9, 0)

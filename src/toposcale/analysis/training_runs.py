@@ -95,6 +95,8 @@ def _facts(model: Mapping[Hashable, Any]) -> RunFacts:
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
         optimizer=str(model.get("optimizer") or ""),
+        weight_average=str(model.get("weight_average") or ""),
+        weight_decay=np.nan if pd.isna(decay := model.get("weight_decay")) else float(decay),
         unique_tokens=np.nan if pd.isna(unique := model.get("unique_tokens")) else float(unique),
     )
 

@@ -117,6 +117,7 @@ class PublishedRuns(Sequence[PublishedRun]):
             # The rates are computed, so their last digits depend on the machine.
             rates = f"{run.final_step} {run.schedule.rates.sum():.6g}"
             facts = {name: value for name, value in vars(run.facts).items() if value and run.facts.is_known(name)}
+            facts.pop("aspect_ratio", None)  # it follows from the size
             digest.update(f"{facts} {run.source} {run.size} {run.shape} {run.objective} {rates}".encode())
             digest.update(run.steps.tobytes() + run.losses.tobytes())
         return digest.hexdigest()
@@ -225,6 +226,9 @@ def _run_of(
         float(row["tokens_per_step"]),
         row["family"],
         optimizer=row.get("optimizer", ""),
+        weight_average=row.get("weight_average") or "",
+        weight_decay=_number(row.get("weight_decay")),
+        aspect_ratio=_aspect_ratio(row["size"]),
         unique_tokens=_number(row.get("unique_tokens")),
     )
     return PublishedRun(
@@ -293,6 +297,12 @@ def _text(file: Path) -> str:
         raise UserError(f"{file}: no such file; a folder of published runs has {RUNS}, {CURVES} and {SCHEDULES}")
     content = file.read_bytes()
     return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
+
+
+def _aspect_ratio(size: str) -> float:
+    """Return width over depth of a size that is named WIDTHxDEPTH; NaN for other names."""
+    width, _, depth = size.partition("x")
+    return int(width) / int(depth) if width.isdigit() and depth.isdigit() else np.nan
 
 
 def _number(text: str | None) -> float:

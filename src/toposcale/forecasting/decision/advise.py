@@ -69,8 +69,8 @@ def advise(
         one that a Trainer left beside its log. `toposcale.advise` has one; `toposcale.forecasting.advise` reads no weights.
     **facts : StatedFacts
         Facts of the run (`toposcale.forecasting.StatedFacts`): n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, unique_tokens, epochs, optimizer and objective, and of its log loss_column, step_column, pattern and
-        run. ``schedule`` is the name of a shape, a mapping of the fields shape (constant, linear, cosine, wsd),
+        warmup_steps, unique_tokens, epochs, optimizer, weight_average, weight_decay, aspect_ratio and objective, and of its
+        log loss_column, step_column, pattern and run. ``schedule`` is the name of a shape, a mapping of the fields shape (constant, linear, cosine, wsd),
         warmup_steps, decay_start, decay_shape, peak, final (minimum rate; without a peak a share of it) and steps, or a
         file with the columns step and learning_rate.
 
@@ -141,6 +141,8 @@ def _run_under_schedule(known: RunInput, run: TrainingRun, run_input: RunInput) 
         Provenance.ASSUMED,
         tokens_per_step=run.tokens_per_step,
         optimizer=run.facts.optimizer,
+        weight_average=run.facts.weight_average,
+        weight_decay=run.facts.weight_decay,
         unique_tokens=np.nan if "epochs" in known.stated else run.facts.unique_tokens,
     )
 

@@ -158,7 +158,8 @@ def all_candidates(
         steps = int(cost.steps_of_flop(remaining))
         if SHORTEST_START <= steps <= LONGEST_START:
             schedule = (template if template.schedule.is_known and template.loss_curve.is_empty else run).schedule
-            target = Target(size.n_parameters, rescaled(schedule.every_rate, steps), steps, tokens)
+            rates = rescaled(schedule.every_rate, steps)
+            target = Target(size.n_parameters, rates, steps, tokens, aspect_ratio=template.facts.aspect_ratio)
             yield Candidate(CandidateKind.SCALE_UP, name, target, steps, cost.flop(steps))
         else:
             yield _dropped_for_its_steps(name, steps)
@@ -205,4 +206,4 @@ def _with_rest_over(run: TrainingRun, steps: int) -> Target:
         return run.target()
     scheduled = run.schedule.rates_to(run.final_step)
     rates = np.concatenate([scheduled[:now], rescaled(scheduled[now:], steps)])
-    return Target(run.n_parameters, rates, now + steps, run.tokens_per_step, run.model)
+    return run.target()._replace(learning_rates=rates, step=now + steps)

@@ -300,8 +300,8 @@ def difference_of_ends(
 def have_one_recipe(first: TrainingRun, second: TrainingRun) -> bool:
     """Return whether two runs are known to have one optimizer, batch and shape of the learning-rate schedule."""
     return (
-        first.facts.optimizer.lower() == second.facts.optimizer.lower() != ""
-        and first.facts.weight_average == second.facts.weight_average
+        first.facts.is_known("optimizer")
+        and not first.facts.recipe_differences(second.facts)
         and bool(np.isclose(first.tokens_per_step, second.tokens_per_step, rtol=BATCH_TOLERANCE))
         and first.schedule.has_shape_of(second.schedule)
     )

@@ -8,6 +8,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import OPTIMIZER_OFFSETS, SIZES_KNOWN, decades_away
 from toposcale.forecasting.runs import checks
+from toposcale.forecasting.runs.facts import USUAL_ASPECT_RATIOS, is_usual_aspect_ratio
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -104,6 +105,10 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
             f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no other size "
             "is known"
         )
+    ratios = [run.facts.aspect_ratio, *(row.candidate.target.aspect_ratio for row in decision.candidates)]
+    if odd := [ratio for ratio in ratios if not is_usual_aspect_ratio(ratio)]:
+        least, most = USUAL_ASPECT_RATIOS
+        yield f"a model is {odd[0]:.3g} times as wide as it has layers; the law was learnt from {least} to {most}"
     yield from forecast_reasons(run, law)
 
 

@@ -21,8 +21,10 @@ Optimizer = Literal[
 
 OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 
-WEIGHT_AVERAGES = ("none", "ema", "tail", "lawa")
+WeightAverage = Literal["none", "ema", "tail", "lawa"]
 """Averages of weights that are evaluated at the end of a run: exponential, of the last steps, of the latest checkpoints."""
+
+WEIGHT_AVERAGES: tuple[str, ...] = get_args(WeightAverage)
 
 CLASSIFICATION = "classification"
 """Objective of a log that is not stated, and that its accuracies and losses suggest."""
@@ -43,8 +45,25 @@ LARGEST_RATIO = {"n_parameters": 1.25, "tokens_per_step": 1.1}
 """Ratio of what the user states to what the log does beyond which one of them is wrong: users round (0.5M for 524,288), and
 programs count position embeddings or not."""
 
+RECIPE = ("optimizer", "weight_decay", "weight_average")
+"""Facts beside batch and learning rates on which it depends how much a decay gains."""
+
 LARGEST_EPOCHS_RATIO = 1.1
 """Ratio of the epochs to those that the tokens imply beyond which one of them is wrong."""
+
+
+USUAL_ASPECT_RATIOS = 10, 100
+"""Width over number of layers of usual transformers, which the law was learnt from."""
+
+
+def is_usual_aspect_ratio(ratio: float) -> bool:
+    """Return whether a width over a number of layers is that of a usual transformer; an unknown one, NaN, counts as such."""
+    least, most = USUAL_ASPECT_RATIOS
+    return not (ratio < least or ratio > most)
+
+
+LEAST_ASPECT_RATIO, MOST_ASPECT_RATIO = 0.01, 1e5
+"""Bounds of the width over the number of layers."""
 
 
 class FactKind(StrEnum):
@@ -167,6 +186,17 @@ class StatedFacts(TypedDict, total=False):
             partial(one_of, names=WEIGHT_AVERAGES),
         ),
     ]
+    weight_decay: Annotated[
+        Number, Fact("weight decay of the optimizer, 0 for none", partial(number, least=0, example="0.1"))
+    ]
+    aspect_ratio: Annotated[
+        Number,
+        Fact(
+            f"width of the model over its number of layers; outside {USUAL_ASPECT_RATIOS[0]} to {USUAL_ASPECT_RATIOS[1]} no "
+            "answer is confident",
+            partial(number, least=LEAST_ASPECT_RATIO, most=MOST_ASPECT_RATIO, example="64"),
+        ),
+    ]
     objective: Annotated[
         str | None,
         Fact(
@@ -258,6 +288,10 @@ class RunFacts:
         Name of the optimizer, such as "adamw".
     weight_average : str
         Average of the weights that is evaluated at the end, such as "ema"; "none" if it is stated that there is none.
+    weight_decay : float
+        Weight decay of the optimizer, 0 if there is none; NaN where unknown.
+    aspect_ratio : float
+        Width of the model over its number of layers; NaN where unknown.
     objective : str
         Objective of the training, such as "next-token" or "masked".
     unique_tokens : float
@@ -285,6 +319,8 @@ class RunFacts:
     warmup_steps: int | None = None
     optimizer: str = ""
     weight_average: str = ""
+    weight_decay: float = np.nan
+    aspect_ratio: float = np.nan
     objective: str = ""
     unique_tokens: float = np.nan
     epochs: float = np.nan
@@ -299,6 +335,11 @@ class RunFacts:
     def provenance(self, name: str) -> Provenance | None:
         """Return the source of a fact; None where it is unknown."""
         return self.provenances.get(name, Provenance.STATED) if self.is_known(name) else None
+
+    def recipe_differences(self, other: Self) -> list[str]:
+        """Return the facts of `RECIPE` in which two runs differ; one that is known of one run differs."""
+        either_known = [name for name in RECIPE if self.is_known(name) or other.is_known(name)]
+        return [name for name in either_known if getattr(self, name) != getattr(other, name)]
 
     def with_provenance(self, provenance: Provenance, **values: Any) -> Self:
         """Return the facts with these values, which have one source."""

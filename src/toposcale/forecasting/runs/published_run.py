@@ -1,8 +1,8 @@
 """A finished training run that somebody published, with what is known of it beyond its curve."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from toposcale.forecasting.runs.facts import is_usual_aspect_ratio
 import numpy as np
 
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
@@ -83,11 +83,10 @@ class PublishedRun(TrainingRun):
         """Tags by which a run can be chosen: split, shape of the schedule, optimizer, and kind of training."""
         return frozenset({self.split, self.shape, self.facts.optimizer, self.kind or "pretraining"} - {""})
 
-    @cached_property
+    @property
     def is_usual(self) -> bool:
-        """Return whether the shape of the model, where it is stated as WIDTHxDEPTH, is that of a usual transformer."""
-        width, _, depth = self.size.partition("x")
-        return not depth.isdigit() or 10 <= int(width) / int(depth) <= 100
+        """Return whether the model, where its shape is known, has that of a usual transformer."""
+        return is_usual_aspect_ratio(self.facts.aspect_ratio)
 
     def loss_at(self, step: float) -> float:
         """Return the loss at a step, between two rows by the logarithm of the step."""

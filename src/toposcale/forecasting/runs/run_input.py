@@ -85,6 +85,8 @@ class RunInput:
             warmup_steps=self._schedule.warmup_steps,
             optimizer=values["optimizer"] or "",
             weight_average=values["weight_average"] or "",
+            weight_decay=np.nan if values["weight_decay"] is None else values["weight_decay"],
+            aspect_ratio=values["aspect_ratio"] or np.nan,
             objective=values["objective"] or "",
             unique_tokens=values["unique_tokens"] or np.nan,
             epochs=values["epochs"] or np.nan,

@@ -48,6 +48,8 @@ class Target(NamedTuple):
         Tokens that one step reads; NaN where unknown.
     model : str
         Name of the run whose loss it is, where it has begun; else "".
+    aspect_ratio : float
+        Width of the model over its number of layers; NaN where unknown.
     """
 
     n_parameters: float
@@ -55,6 +57,7 @@ class Target(NamedTuple):
     step: int
     tokens_per_step: float = np.nan
     model: str = ""
+    aspect_ratio: float = np.nan
 
     @property
     def cost(self) -> StepCost:
@@ -188,7 +191,8 @@ class TrainingRun:
     def target(self, step: int | None = None) -> Target:
         """Return the loss at the end of the schedule, or at a step, as a target of a forecast."""
         step = self.final_step if step is None else step
-        return Target(self.n_parameters, self.schedule.rates_to(step), step, self.tokens_per_step, self.model)
+        rates = self.schedule.rates_to(step)
+        return Target(self.n_parameters, rates, step, self.tokens_per_step, self.model, self.facts.aspect_ratio)
 
     @property
     def model(self) -> str:
