@@ -70,9 +70,9 @@ def advise(
     **facts : StatedFacts
         Facts of the run (`toposcale.forecasting.StatedFacts`): n_parameters, tokens_per_step, schedule, steps,
         warmup_steps, unique_tokens, epochs, optimizer, weight_average, weight_decay, aspect_ratio and objective, and of its
-        log loss_column, step_column, pattern and run. ``schedule`` is the name of a shape, a mapping of the fields shape (constant, linear, cosine, wsd),
-        warmup_steps, decay_start, decay_shape, peak, final (minimum rate; without a peak a share of it) and steps, or a
-        file with the columns step and learning_rate.
+        log loss_column, step_column, pattern and run. ``schedule`` is the name of a shape, a mapping of the fields shape
+        (constant, linear, cosine, wsd), warmup_steps, decay_start, decay_shape, peak, final (minimum rate; without a peak a
+        share of it) and steps, or a file with the columns step and learning_rate.
 
     Returns
     -------

@@ -88,8 +88,8 @@ def refuse_objective(run: TrainingRun) -> None:
     objective = run.facts.objective
     if run.facts.provenance("objective") is Provenance.LOGGED:
         raise NoForecast(
-            f"its log has accuracies, and its losses are like those of a {objective}; if it predicts the next token, say so "
-            "with objective (--objective) next-token"
+            f"its log has accuracies, and its losses are like those of a {objective}; if it predicts the next token, say "
+            "so with objective (--objective) next-token"
         )
     if objective and re.sub(r"[^a-z]", "", objective.lower()) not in NEXT_TOKEN:
         meant = did_you_mean(objective.lower(), ("next-token",)).removeprefix("; ")

@@ -57,7 +57,7 @@ USUAL_ASPECT_RATIOS = 10, 100
 
 
 def is_usual_aspect_ratio(ratio: float) -> bool:
-    """Return whether a width over a number of layers is that of a usual transformer; an unknown one, NaN, counts as such."""
+    """Return whether a width over a number of layers is that of a usual transformer; unknown, NaN, counts as such."""
     least, most = USUAL_ASPECT_RATIOS
     return not (ratio < least or ratio > most)
 
@@ -192,8 +192,8 @@ class StatedFacts(TypedDict, total=False):
     aspect_ratio: Annotated[
         Number,
         Fact(
-            f"width of the model over its number of layers; outside {USUAL_ASPECT_RATIOS[0]} to {USUAL_ASPECT_RATIOS[1]} no "
-            "answer is confident",
+            f"width of the model over its number of layers; outside {USUAL_ASPECT_RATIOS[0]} to {USUAL_ASPECT_RATIOS[1]} "
+            "no answer is confident",
             partial(number, least=LEAST_ASPECT_RATIO, most=MOST_ASPECT_RATIO, example="64"),
         ),
     ]

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from toposcale.forecasting.runs.facts import is_usual_aspect_ratio
 import numpy as np
 
+from toposcale.forecasting.runs.facts import is_usual_aspect_ratio
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
