@@ -69,3 +69,5 @@ def test_from_checkpoints_to_a_figure(tmp_path):
     assert_alike(called("-c", program), shown)
     summary = (results / "tables/summary.csv").read_text()
     assert answer.partition(";")[0] in summary
+    n_following, n_features = map(int, re.search(r"(\d+) of (\d+) features follow", TUTORIAL).groups())
+    assert abs(int(re.search(rf"(\d+) of {n_features} features", summary)[1]) - n_following) <= 2  # by the processor
