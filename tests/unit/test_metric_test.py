@@ -8,6 +8,8 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
+from toposcale.analysis.metric_answers import Question, noisy_losses, over_checkpoints
+from toposcale.analysis.metric_table import metric_table
 from toposcale.analysis.verdicts import verdict_tables
 from toposcale.io.errors import UserError
 from toposcale.statistics.prewhitening import phase_randomised
@@ -47,6 +49,28 @@ def test_a_metric_with_the_residuals_of_the_loss_is_found_within_and_one_that_le
     assert drifts.spearman > 0.7
     assert drifts.spearman_placebo > 0.7
     assert f"{drifts.detectable:.2f} or more would be found in 80%" in drifts.sentence
+
+
+@pytest.mark.parametrize("shocks", [0.02, 0.0])
+def test_positive_control_is_found_as_often_as_promised(shocks):
+    """The loss with noise, a loss of independent shocks or a random walk, within runs and ahead: 80% of 100 within 0.15."""
+    table = pd.concat([run_of(seed).assign(run=seed) for seed in range(3)], ignore_index=True)
+    if not shocks:
+        walks = np.random.default_rng(9).standard_normal((3, N)).cumsum(axis=1)
+        table["validation_loss"] = 3 - table["step"] / 400 + 0.05 * walks.ravel()
+    found = answers(table, "drifts")
+    for question in ("within runs", "ahead"):
+        assert 0.65 <= found["drifts", question].positive_control <= 0.95
+
+
+def test_noisy_losses_are_the_loss_and_independent_noise():
+    columns = {"metrics": ["drifts"], "target": None, "given": None, "run": None, "settings": None, "warmup_steps": 0}
+    [run] = over_checkpoints(metric_table(run_of(0), **columns), Question.WITHIN, 0, 0)[1]
+    loss, effects = run.segment.targets[0], np.repeat([1.0, 0.5], 300)
+    noise = noisy_losses(run, effects, np.random.default_rng(0)) - loss
+    assert not noise[:300].any()
+    assert noise[300:].std() == pytest.approx(0.02 * np.sqrt(1 / 0.5**2 - 1), rel=0.25)  # of 80 points
+    assert abs((noise[300:] @ (loss - loss.mean())).mean()) < 0.05
 
 
 def test_ahead_by_two_checkpoints_does_not_hold_the_future_of_the_metric_fixed():

@@ -39,7 +39,7 @@ from toposcale.statistics.prewhitening import (
 
 PLACEBOS = 200
 CONTROLS_DRAWN = 100
-"""Simulated metrics of the positive control."""
+"""Losses with noise, the positive control."""
 MAX_RATE = 0.07
 """False-positive rate of the placebos above which, by two standard errors, nothing is tested."""
 HALF_WIDTH = 1.959964
@@ -168,9 +168,10 @@ def _tested_series(runs: Sequence[ControlledRun], feature: str) -> list[tuple[Co
 def power(
     runs: Sequence[ControlledRun], feature: str, n_tested: int, models: pd.DataFrame, seed: int
 ) -> dict[str, float]:
-    """Return the correlation that is found in 80% of cases, and the share of further metrics of that size that are found.
+    """Return the correlation that is found in 80% of cases, and the share of losses with noise of that size that are found.
 
-    The correlation is that of the innovations. Around a first guess a line is fitted to the probits of the shares found.
+    The correlation is that of the innovations. Around a first guess a line is fitted to the probits of the shares found of
+    metrics with the memory of this one; the losses with noise are the positive control.
     """
     pairs = [(run, run.segment.values[row]) for run, row in _tested_series(runs, feature)]
     weights = run_weights({run.group.model for run, _ in pairs}, models)
@@ -180,7 +181,10 @@ def power(
         planted = np.repeat(effects, simulations)
         pool = SharedFlips(len(planted), np.concatenate([run.segment.steps for run, _ in pairs]))
         for index, (run, values) in enumerate(pairs):
-            drawn = planted_metrics(run, values, planted, np.random.default_rng([seed, purpose, index]))
+            rng = np.random.default_rng([seed, purpose, index])
+            drawn = (
+                noisy_losses(run, planted, rng) if purpose == CONTROL else planted_metrics(run, values, planted, rng)
+            )
             pool.add(segment_test(run.segment, drawn, run.control), run.segment.steps, weight=weights[run.group.model])
         return (pool.p_values() <= level).reshape(-1, simulations).mean(axis=1)
 
@@ -202,14 +206,26 @@ def power(
 
 def planted_metrics(run: ControlledRun, values: Floats, effects: Floats, rng: np.random.Generator) -> Floats:
     """Return metrics (S, T) with the memory of `values` (T,) whose innovations correlate with those of the loss."""
-    n = run.segment.n
+    residuals, sd = _innovations(run)
+    shocks = rng.standard_normal((len(effects), BURN_IN + run.segment.n)) * np.sqrt(1 - effects[:, None] ** 2)
+    shocks[:, -len(residuals) :] += effects[:, None] * residuals / sd
+    return lfilter([1.0], [1.0, *-memory(values)], shocks, axis=1)[:, BURN_IN:]
+
+
+def noisy_losses(run: ControlledRun, effects: Floats, rng: np.random.Generator) -> Floats:
+    """Return the loss with noise (S, T) of its memory, whose innovations correlate with those of the loss."""
+    loss = run.segment.targets[0]
+    sd = loss.std() * _innovations(run)[1]
+    shocks = rng.standard_normal((len(effects), BURN_IN + len(loss))) * sd * np.sqrt(1 / effects[:, None] ** 2 - 1)
+    return loss + lfilter([1.0], [1.0, *-memory(loss)], shocks, axis=1)[:, BURN_IN:]
+
+
+def _innovations(run: ControlledRun) -> tuple[Floats, float]:
+    """Return the innovations (n,) of the loss given the covariates, in units of the sd of the loss, and their own sd."""
     loss = prewhiten(
         run.segment.targets, with_squares(run.segment.controls), half_cosine=True, own_past=run.control.past_of_metric
     )
-    residuals = loss.values[0] / np.sqrt((loss.values**2).sum() / (loss.values.shape[1] - loss.n_fitted[0]))
-    shocks = rng.standard_normal((len(effects), BURN_IN + n)) * np.sqrt(1 - effects[:, None] ** 2)
-    shocks[:, -len(residuals) :] += effects[:, None] * residuals
-    return lfilter([1.0], [1.0, *-memory(values)], shocks, axis=1)[:, BURN_IN:]
+    return loss.values[0], np.sqrt((loss.values**2).sum() / (loss.values.shape[1] - loss.n_fitted[0]))
 
 
 def memory(values: Floats) -> Floats:
