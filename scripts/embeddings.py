@@ -68,7 +68,7 @@ def tokens_of(model, tokenizer, text, settings):
 def main(snakemake):
     settings, model = snakemake.params.settings, snakemake.wildcards.model
     text = corpus.load_corpus(snakemake.input.corpus)
-    [tokenizer] = snakemake.params.tokenizer or [None]
+    tokenizer = next(iter(snakemake.params.tokenizer), None)
     rows, warning_rows = {"features": [], "diagrams": [], "metrics": []}, []
     clouds = dict.fromkeys(snakemake.params.steps, NO_TEXTS)
     for step, file in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):

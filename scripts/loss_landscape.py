@@ -49,7 +49,7 @@ def rows_of(description, **identifiers):
 @_job.script
 def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
-    [tokenizer] = snakemake.params.tokenizer or [None]
+    tokenizer = next(iter(snakemake.params.tokenizer), None)
     rows, warning_rows = {name: [] for name, _ in snakemake.output.items()}, []
     for step, file in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
         with noted_if_missing(snakemake, "landscape", step, file, warning_rows):

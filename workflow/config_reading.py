@@ -1,11 +1,10 @@
 """The configuration: read from files, completed and checked, with a line for every mistake."""
 
-import difflib
 import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from config import Config
 from config_keys import CONTRADICTION
 from environment import mistakes_in_a_line
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, did_you_mean
 from toposcale.io.files import read_text
 
 Schema = Mapping[str, Any]
@@ -245,12 +244,6 @@ def explain(mistake: Mapping[str, Any]) -> str:
         must = f"but must be one of {', '.join(kinds)}{did_you_mean(value['kind'], kinds)}"
         return f"{line}.kind holds {shown(value['kind'])}, {must}"
     return f"{line} holds {shown(value)}, but must be {allowed(part)}{did_you_mean(value, part.get('enum', []))}"
-
-
-def did_you_mean(word: Any, names: Iterable[str]) -> str:
-    """Return the end of a message: the name that is nearest to a wrong word, or "" if none is near."""
-    near = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) else []
-    return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
 
 def join(*parts: Any) -> str:

@@ -181,30 +181,15 @@ class Inputs:
         """Return the schedules of models that the user wrote into files, as tables of the run."""
         return files_of_models(self.paths.schedule, [name for name in models if name in self.plan.schedule_files])
 
-    def origin(self, source: str) -> Callable[[Job], Any]:
-        """Return a params function: the place of publication of checkpoints, or the content of the user's own."""
-
-        def origin(job: Job) -> Any:
-            model = self.plan.models[job.model]
-            if model.kind == model_kinds.FOLDER:
-                return " ".join(self.contents[self.weights(model.name, step)] for step in self.steps(source)(job))
-            return {key: model.settings[key] for key in ("repo", "revisions")} if model.kind == model_kinds.HUB else ""
-
-        return origin
-
     def settings(self, *keys: str) -> Callable[[Job], dict[str, Any]]:
         """Return a params function: the settings of these keys in the entry of `models:` of a job's model."""
         models = self.plan.models
         return lambda job: {key: value for key, value in models[job.model].settings.items() if key in keys}
 
-    def tokenizer(self, job: Job) -> list[str]:
-        """Return the user's folder with the tokenizer, in a list, since Snakemake looks for wildcards in a text."""
+    def tokenizer(self, job: Job) -> dict[str, str]:
+        """Return the hash of the user's tokenizer by its folder; {} where the checkpoint or the corpus has one."""
         folder = self.plan.models[job.model].settings.get("tokenizer")
-        return [folder] if folder else []
-
-    def tokenizer_content(self, job: Job) -> list[str]:
-        """Return the hash of the files of the user's tokenizer."""
-        return [self.contents[folder] for folder in self.tokenizer(job)]
+        return {folder: self.contents[folder]} if folder else {}
 
     def monitored(self, kind: str, models: Iterable[str]) -> list[str]:
         """Return the files of one kind that live monitors have written so far."""

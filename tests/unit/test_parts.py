@@ -95,17 +95,25 @@ def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
     assert [inputs_of().allow_missing(Job(model=model)) for model in ("a", "h")] == [False, True]
 
 
-def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repository(inputs_of, folder, tmp_path):
-    found = inputs_of(models={"a": SIZES, "f": folder, "h": HUB})
-    origin, job = found.origin("weights"), Job(model="f", checkpoints="step-00000005")
-    before, file = origin(job), tmp_path / "mine" / "step-5.safetensors"
+def test_contents_follow_what_a_file_holds_and_not_its_time(inputs_of, folder, tmp_path):
+    def contents():
+        return inputs_of(models={"f": folder}).contents
+
+    before, file = contents(), tmp_path / "mine" / "step-5.safetensors"
+    assert before.keys() == {str(file), str(file.with_name("step-1.safetensors")), str(tmp_path)}
     os.utime(file, (1e9, 1e9))
-    assert inputs_of(models={"f": folder}).origin("weights")(job) == before
+    assert contents() == before
     save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
-    assert inputs_of(models={"f": folder}).origin("weights")(job) != before
-    assert origin(Job(model="h", checkpoints="step-00000007"))["repo"] == "a/b"
-    assert found.tokenizer(job) == [str(tmp_path)]
-    assert found.tokenizer(Job(model="a")) == []
+    after = contents()
+    assert [name for name in before if after[name] != before[name]] == [str(file)]
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert contents()[str(tmp_path)] != before[str(tmp_path)]
+
+
+def test_tokenizer_is_the_users_folder_with_its_content(inputs_of, folder, tmp_path):
+    inputs = inputs_of(models={"a": SIZES, "f": folder})
+    assert inputs.tokenizer(Job(model="f")) == {str(tmp_path): inputs.contents[str(tmp_path)]}
+    assert inputs.tokenizer(Job(model="a")) == {}
 
 
 @pytest.fixture
@@ -133,7 +141,7 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
         """What a process plans with, the files that it opened, and what it hands to a job."""
         opened.clear()
         found, job = inputs_of(models={"f": folder}), Job(model="f", checkpoints="step-00000005")
-        planned = found.plan.models["f"], found.origin("weights")(job), found.sizes(job)
+        planned = found.plan.models["f"], found.contents, found.sizes(job)
         return found, planned, set(opened)
 
     main, planned, files = parsed()

@@ -25,7 +25,7 @@ rule weight_features:
         **DIGESTS.params("weight_features", "weight_features.py"),
         settings=PLAN.settings["weights"],
         steps=INPUTS.steps("weights"),
-        origin=INPUTS.origin("weights"),
+        source=INPUTS.settings("repo", "revisions"),
         allow_missing=INPUTS.allow_missing,
         frozen=lambda wildcards: list(PLAN.models[wildcards.model].frozen),
     message:
@@ -62,10 +62,9 @@ rule embeddings:
         **DIGESTS.params("embeddings", "embeddings.py"),
         settings=PLAN.settings["embeddings"],
         steps=INPUTS.steps("embeddings"),
-        origin=INPUTS.origin("embeddings"),
+        source=INPUTS.settings("repo", "revisions"),
         allow_missing=INPUTS.allow_missing,
         tokenizer=INPUTS.tokenizer,
-        tokenizer_content=INPUTS.tokenizer_content,
     message:
         f"Embeddings and perplexity of {{wildcards.model}}, {PLAN.work['embeddings'].job_title}"
     script:

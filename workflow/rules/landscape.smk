@@ -34,10 +34,9 @@ rule loss_landscape:
         **DIGESTS.params("loss_landscape", "loss_landscape.py"),
         settings=PLAN.settings["landscape"],
         steps=INPUTS.steps("landscape"),
-        origin=INPUTS.origin("landscape"),
+        source=INPUTS.settings("repo", "revisions"),
         allow_missing=INPUTS.allow_missing,
         tokenizer=INPUTS.tokenizer,
-        tokenizer_content=INPUTS.tokenizer_content,
     message:
         f"Loss landscape of {{wildcards.model}}, {PLAN.work['landscape'].job_title}"
     script:

@@ -108,7 +108,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message that suggests the closest of the names; "" if none is close."""
-    near = get_close_matches(name, list(names), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+def did_you_mean(word: object, names: Iterable[str]) -> str:
+    """Return the end of a message that suggests the closest of the names; "" if none is close, or the word is one."""
+    near = get_close_matches(word, list(names), 1) if isinstance(word, str) else []
+    return f"; did you mean {near[0]}?" if near and near[0] != word else ""

@@ -97,7 +97,7 @@ class Hessian:
 
     def _product(self, vector: np.ndarray) -> np.ndarray:
         direction = torch.from_numpy(vector).to(self._gradient)
-        # The slope along the vector, and not the vector handed to autograd, which would load sympy for it: a second.
+        # H v is the gradient of (gradient . v), since v is constant (Pearlmutter 1994).
         with torch.enable_grad():
             product = _derivative((self._gradient * direction).sum(), self._input)
         return product.double().cpu().numpy()
