@@ -55,7 +55,7 @@ def main(snakemake):
     config_text = Path(inputs.configuration).read_text()
     config = yaml.safe_load(config_text)
     corpus = files.read_json(inputs.corpus) if inputs.corpus else None
-    frames = _tables.read_inputs(snakemake, ("models", "summary", "metrics", "features"))
+    frames = _tables.read_inputs(snakemake, ("models", "summary", "metrics", "features", "training"))
     table_files = {Path(path).stem: path for path in inputs.tables}
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:

@@ -131,6 +131,7 @@ def report_of(warnings, models=None, **more):
         "claims": None,
         "warnings": report.listing("warnings", schemas.TABLES["warnings"].frame(warnings)),
         "advice": schemas.TABLES["advice"].frame([]),
+        "training": schemas.TABLES["training"].frame([]).assign(model=""),
         "pictures": [],
         "listings": [],
         "comparison": None,
@@ -196,6 +197,16 @@ def test_what_could_not_be_found_out_is_left_out_of_the_report_of_ones_own_run(f
         assert ("Text 2." in page, 'data-figure="verdict"' in page) == (is_shown, is_shown)
         assert "Text 1." in page
         assert 'data-figure="loss_curves"' in page
+
+
+def test_the_first_answers_stand_above_the_cards_of_ones_own_run():
+    page = report_of([], pictures=PICTURES)
+    answers = page[page.index('id="first"') : page.index('id="cards"')]
+    assert answers.count("Has it finished learning?") == answers.count('href="#figure-loss_curves"')
+    assert answers.count("Is anything odd?") == len(figure_tables.models_table())
+    assert 'id="figure-loss_curves"' in page
+    assert 'href="#figure-layer_heat_map"' not in page  # it was not drawn
+    assert 'id="first"' not in report_of([], claims=NO_CLAIMS)
 
 
 def test_tables_and_buttons_that_say_nothing_are_left_out_of_the_report_of_one_model():

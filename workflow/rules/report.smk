@@ -30,6 +30,7 @@ rule report:
         corpus=rules.corpus.output.description if PLAN.reads_text else [],
         compared_with_ripser=INPUTS.compared_with_ripser,
         tables=[path for path in rules.tables.input if path.endswith(".parquet")],
+        training=TABLES.files["training"],
         figures=[f"{PATHS.figures}/{name}.svg" for name in TABLES.figures],
         page=page_files("report"),
     output:

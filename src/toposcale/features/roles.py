@@ -1,7 +1,7 @@
 """Roles of layers, and odd layers: outliers among the same layers of other blocks."""
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -83,10 +83,7 @@ def odd_layers(
     that differs from the median by less than `ODD_SHARE` of it is never odd.
     """
     odd = []
-    siblings: dict[Hashable, list[str]] = {}
-    for layer in features:
-        siblings.setdefault(_siblings(layer, shapes), []).append(layer)
-    for layers in siblings.values():
+    for layers in comparable_layers(features, shapes):
         for name in dict.fromkeys(name for layer in layers for name in features[layer]):
             values = {layer: features[layer].get(name, np.nan) for layer in layers}
             finite = {layer: value for layer, value in values.items() if np.isfinite(value)}
@@ -103,6 +100,14 @@ def odd_layers(
                 if abs(value - median) >= max(ODD_Z * (1 + 8 / len(finite)) * scale, ODD_SHARE * abs(median))
             ]
     return sorted(odd, key=lambda one: (-abs(one.z), one.layer, one.feature))
+
+
+def comparable_layers(layers: Iterable[str], shapes: Mapping[str, Sequence[int]] | None = None) -> list[list[str]]:
+    """Return the layers that are the same in different blocks, of which at least `MIN_LAYERS` are compared."""
+    siblings: dict[Hashable, list[str]] = {}
+    for layer in layers:
+        siblings.setdefault(_siblings(layer, shapes), []).append(layer)
+    return [group for group in siblings.values() if len(group) >= MIN_LAYERS]
 
 
 def _siblings(layer: str, shapes: Mapping[str, Sequence[int]] | None) -> Hashable:

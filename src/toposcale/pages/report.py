@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from toposcale.analysis.answers import POWERLESS, UNTESTED, WHICH_ADD
 from toposcale.analysis.controls import NOTHING, questions
+from toposcale.analysis.own_run import RunAnswer, run_answers
 from toposcale.analysis.series import all_in_nats, whole_model, with_metrics
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.feature import GROUPS
@@ -123,6 +124,7 @@ def report(
     advice: pd.DataFrame,
     features: pd.DataFrame,
     metrics: pd.DataFrame,
+    training: pd.DataFrame,
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing | None,
@@ -131,7 +133,7 @@ def report(
 ) -> str:
     """Return the page as text, from tables of the run; `words` are its name and the results of `pages.provenance`.
 
-    claims, comparison: None if the run reproduces no source.
+    claims, comparison: None if the run reproduces no source. training: the rows of the training logs, with their model.
     """
     # A run that repeats the studies of others, or has no weights, leads with its answers; one's own with its layers.
     is_own = claims is None and bool((features["source"] == "weights").any())
@@ -158,6 +160,8 @@ def report(
         several=several,
         layers=table(Listing("layers", layers, layers_caption)),
         cards=cards(models, metrics, features, warnings.rows, advice),
+        first_answers=first_answers(models, metrics, features, training) if is_own else {},
+        figure_names={figure["name"] for figure in figures},
         answers=answers,
         claims=None if claims is None else table(claim_listing(claims)),
         counts="" if claims is None else ", ".join(f"{(claims['answer'] == one).sum()} {one}" for one in ClaimAnswer),
@@ -178,6 +182,19 @@ def report(
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,
     )
+
+
+def first_answers(
+    models: pd.DataFrame, metrics: pd.DataFrame, features: pd.DataFrame, training: pd.DataFrame
+) -> dict[str, list[RunAnswer]]:
+    """Return what one wants to know first of each model that has begun, the largest model first."""
+    answers = {}
+    for row in models.sort_values(["n_parameters", "model"], ascending=[False, True]).to_dict("records"):
+        tables = (metrics, features, training)
+        measured, described, log = (table[table["model"] == row["model"]] for table in tables)
+        if len(measured) or len(described):
+            answers[row["model"]] = run_answers(measured, described, log, in_nats=row.get("in_nats") is not False)
+    return answers
 
 
 def _answers(summary: pd.DataFrame, *, is_own: bool, has_metrics: bool) -> list[dict[Any, Any]]:
