@@ -50,9 +50,9 @@ class Configuration(NamedTuple):
     runs: Mapping[str, plan.Model]
 
 
-def planned(root: Path) -> list[Configuration]:
-    """Return the configurations of the plan, small models first. root: the folder of the repository."""
-    path = root / PLAN
+def planned(root: Path, study: str = PLAN) -> list[Configuration]:
+    """Return the configurations of a plan, small models first. root: the folder of the repository."""
+    path = root / study
     config = resolve(read(path), [path])
     by_name: dict[str, dict[str, plan.Model]] = {}
     for model, run in plan.models(config).items():

@@ -1,0 +1,1 @@
+"""Controls of the studies of topology: a planted effect, a replication, predictions across settings, pooling, scale."""

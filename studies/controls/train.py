@@ -1,0 +1,266 @@
+"""`python -m studies.controls.train TABLES WORK [UNTIL]` trains what the plan has and WORK lacks, in the order of the plan.
+
+A finished run leaves its row in WORK, so that an interruption loses one run. UNTIL, a time of the day in UTC as 14:50: no
+run is begun after it. At the end the rows that are there are written to TABLES.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+import plan
+from studies import small_tables
+from studies.norms import MEAN_ROW_NORM, mean_row_norm
+from studies.over_seeds import EARLY, LATER, SHARE
+from studies.study4.configurations import LOSS_SHARES, Configuration, loss_column, planned
+from studies.study4.runs import begin, checkpoint_at, facts, matrices_of, settings_of, text_of
+from studies.study4.train import Row, measured, row_file, write_row
+from toposcale import homology
+from toposcale.features import weights
+from toposcale.io import tensor_files
+from toposcale.io.schemas import ALL_LAYERS
+from toposcale.training import trainer
+from toposcale.training.corpus import Corpus
+from toposcale.training.gpt import GPTShape
+
+PLAN = "studies/controls/study.yaml"
+TABLES = ("replication", "settings", "scale")
+CONTEXT = 128
+FIRST_RUNS, RUNS_THAT_FIT = 60, 200
+"""Runs of 3K of the replication that are trained first, and up to which they come before those of 7K."""
+
+SETTINGS = 120
+SETTING_STEPS, SETTING_WARMUP = 300, 30
+SIGNUM_MOMENTUM = 0.9
+SIGNUM_RATE = (0.1, 0.3)
+"""Rates of Signum, as shares of one that suits AdamW: its updates have full size in every coordinate."""
+SETTING_FEATURES = (
+    "frobenius_norm",
+    "nuclear_norm",
+    "h0_total",
+    "h0_mean",
+    "neural_persistence",
+    "h1_total",
+    "h0_surrogate_z",
+)
+
+SCALE_STEPS, SCALE_WARMUP, SCALE_AT = 600, 60, 180
+TOKEN_EMBEDDING = "token_embedding.weight"
+
+
+class Size(NamedTuple):
+    """A size of question 5: width, layers, heads, and how many seeds are trained."""
+
+    d_model: int
+    n_layers: int
+    n_heads: int
+    seeds: int
+
+
+SIZES = {
+    "3k": Size(8, 1, 1, 3),
+    "7k": Size(16, 1, 2, 3),
+    "21k": Size(24, 2, 2, 3),
+    "46k": Size(32, 3, 4, 3),
+    "97k": Size(48, 3, 4, 2),
+    "301k": Size(76, 4, 4, 2),
+    "1m": Size(128, 5, 4, 1),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of question 3."""
+
+    name: str
+    d_model: int
+    n_layers: int
+    batch_size: int
+    weight_decay: float
+    learning_rate: float
+    optimizer: str
+
+
+class Job(NamedTuple):
+    """A run: the table that it belongs to, its name, and the function that returns its row."""
+
+    table: str
+    name: str
+    row: Callable[[], Row]
+
+
+def settings() -> list[Setting]:
+    """Return the settings of question 3, drawn at random."""
+    random = np.random.default_rng(42)
+    drawn = []
+    for number in range(SETTINGS):
+        optimizer = str(random.choice(["adamw", "signum"]))
+        rate = float(np.exp(random.uniform(np.log(0.0005), np.log(0.03))))
+        if optimizer == "signum":
+            rate *= float(random.uniform(*SIGNUM_RATE))
+        width, layers, batch = (int(random.choice(values)) for values in ((8, 12, 16), (1, 2), (8, 16, 32)))
+        decay = float(random.choice([0.0, 0.01, 0.1, 0.3]))
+        drawn.append(Setting(f"setting-{number:03d}", width, layers, batch, decay, rate, optimizer))
+    return drawn
+
+
+def jobs(work: Path) -> Iterator[Job]:
+    """Yield the runs of the plan in its order."""
+    configurations = planned(Path(), PLAN)
+    text = text_of(configurations[0], work)
+    weight_settings = settings_of(configurations[0].config)
+    small, large = ([*_in_turn(configurations[two], text, work)] for two in (slice(0, 2), slice(2, 4)))
+    yield from small[:FIRST_RUNS]
+    for setting in settings():
+        yield Job("settings", setting.name, partial(setting_row, setting, text, weight_settings))
+    scale = [
+        Job("scale", f"{name}.seed{seed}", partial(scale_row, name, seed, text, weight_settings))
+        for name, size in SIZES.items()
+        for seed in range(size.seeds)
+    ]
+    yield from scale[:-1]
+    yield from small[FIRST_RUNS:RUNS_THAT_FIT]
+    yield from scale[-1:]
+    yield from large
+    yield from small[RUNS_THAT_FIT:]
+
+
+def _in_turn(configurations: list[Configuration], text: Corpus, work: Path) -> Iterator[Job]:
+    """Yield the runs of two configurations in turn."""
+    for pair in zip(*(one.runs.values() for one in configurations), strict=True):
+        for run, configuration in zip(pair, configurations, strict=True):
+            yield Job("replication", run.name, partial(replication_row, run, configuration, text, work))
+
+
+def replication_row(run: plan.Model, configuration: Configuration, text: Corpus, work: Path) -> Row:
+    """Train a run of the replication, keep its weights at `SHARE`, and return its row."""
+    state, schedule, tokens = begin(run, text)
+    sequences = trainer.validation_sequences(text.validation, CONTEXT, run.training["validation_sequences"])
+    row, features = facts(run, state.model.shape, text), {}
+    for share in LOSS_SHARES:
+        trainer.train(state, schedule, tokens, checkpoint_at(run, share))
+        row[loss_column(share)] = trainer.validation_loss(state.model, sequences)
+        if share == SHARE:
+            features = measured(state, configuration.config)
+            tensor_files.write(weights_file(work, run.name), matrices_of(state), {})
+    return row | features
+
+
+def weights_file(work: Path, run: str) -> Path:
+    """Return the file of the matrices of a run of the replication at `SHARE`."""
+    return work / "weights" / f"{run}.safetensors"
+
+
+def setting_row(setting: Setting, text: Corpus, weight_settings: weights.WeightSettings) -> Row:
+    """Train a setting of question 3, and return its row; without a final loss where it diverges."""
+    shape = GPTShape(text.vocab_size, CONTEXT, setting.d_model, setting.n_layers, 2 if setting.d_model > 8 else 1)
+    schedule = trainer.TrainingSettings(
+        SETTING_STEPS,
+        setting.batch_size,
+        setting.learning_rate,
+        setting.weight_decay,
+        SETTING_WARMUP,
+        seed=homology.sampling.seeded_number((setting.name,)) % 2**31,
+    )
+    state = trainer.initial_state(setting.name, shape, schedule, torch.device("cpu"))
+    sequences = trainer.validation_sequences(text.validation, CONTEXT)
+    row: dict[str, Any] = asdict(setting) | {"n_parameters": shape.n_parameters}
+    train = trainer.train if setting.optimizer == "adamw" else train_signum
+    for share in (EARLY, SHARE, LATER, 1.0):
+        try:
+            train(state, schedule, text.train, round(share * SETTING_STEPS))
+        except trainer.NonFiniteLossError:
+            return row
+        row[loss_column(share)] = trainer.validation_loss(state.model, sequences)
+        if share == SHARE:
+            matrices = matrices_of(state)
+            features, _ = weights.compute_features(matrices.items(), weight_settings)
+            row |= {name: features[ALL_LAYERS][name] for name in SETTING_FEATURES}
+            row[MEAN_ROW_NORM] = mean_row_norm(matrices.values())
+    return row
+
+
+def train_signum(
+    state: trainer.TrainingState, schedule: trainer.TrainingSettings, tokens: np.ndarray, until_step: int
+) -> None:
+    """Train in place by the sign of the momentum (Bernstein et al. 2018), with decoupled weight decay."""
+    for step in range(state.step, until_step):
+        sequences = torch.from_numpy(trainer.draw_batch(tokens, CONTEXT, step, schedule))
+        loss, gradient = trainer.loss_and_gradient(state.model, sequences)
+        if not torch.isfinite(loss):
+            raise trainer.NonFiniteLossError(f"{state.name}: the loss is not finite at step {step}")
+        with torch.no_grad():
+            state.first_moment.lerp_(gradient, 1 - SIGNUM_MOMENTUM)
+            rate = schedule.rates.rate(step)
+            state.weights.mul_(1 - rate * schedule.weight_decay).add_(state.first_moment.sign(), alpha=-rate)
+        state.step += 1
+
+
+def scale_row(name: str, seed: int, text: Corpus, weight_settings: weights.WeightSettings) -> Row:
+    """Train a model of question 5 to `SCALE_AT`, and return its scores among surrogates."""
+    size = SIZES[name]
+    shape = GPTShape(text.vocab_size, CONTEXT, size.d_model, size.n_layers, size.n_heads)
+    schedule = trainer.TrainingSettings(SCALE_STEPS, 32, 0.003, 0.1, SCALE_WARMUP, seed=1000 + seed)
+    state = trainer.initial_state(name, shape, schedule, torch.device("cpu"))
+    trainer.train(state, schedule, text.train, SCALE_AT)
+    matrices = matrices_of(state)
+    own = replace(weight_settings, max_dimension=0)
+    features, _ = weights.compute_features(matrices.items(), own)
+    embedding = matrices[TOKEN_EMBEDDING]
+    rotated = homology.spectrum_surrogate(embedding, seed=("rotated", name, seed))
+    of_rotated, _ = weights.compute_features([(TOKEN_EMBEDDING, rotated)], own)
+    scores = {layer: values["h0_surrogate_z"] for layer, values in features.items()}
+    return {
+        "size": name,
+        "seed": seed,
+        "n_parameters": shape.n_parameters,
+        "mean_score": scores[ALL_LAYERS],
+        "token_embedding": scores[TOKEN_EMBEDDING],
+        "rotated_token_embedding": of_rotated[TOKEN_EMBEDDING]["h0_surrogate_z"],
+        "lowest_score": min(scores.values()),
+        "highest_score": max(scores.values()),
+        "validation_loss": trainer.validation_loss(state.model, trainer.validation_sequences(text.validation, CONTEXT)),
+    }
+
+
+def train_missing(work: Path, until: str | None) -> None:
+    """Train the runs that `work` lacks; none is begun after `until`, a time of the day in UTC."""
+    trainer.configure_torch("cpu")
+    (work / "weights").mkdir(parents=True, exist_ok=True)
+    for job in jobs(work):
+        folder = work / job.table
+        folder.mkdir(exist_ok=True)
+        if row_file(folder, job.name).exists():
+            continue
+        if until and datetime.now(UTC).strftime("%H:%M") >= until:
+            break
+        write_row(pd.DataFrame([job.row()]), row_file(folder, job.name))
+        print(datetime.now(UTC).strftime("%H:%M:%S"), job.table, job.name, flush=True)
+
+
+def gather(tables: Path, work: Path) -> None:
+    """Write the rows that are finished as the tables of the runs."""
+    for name in TABLES:
+        if parts := sorted((work / name).glob("*.csv")):
+            ending = "csv.gz" if name == "replication" else "csv"
+            small_tables.write(pd.concat(map(pd.read_csv, parts), ignore_index=True), tables / f"{name}.{ending}")
+
+
+if __name__ == "__main__":
+    to, finished, *clock = sys.argv[1:]
+    try:
+        train_missing(Path(finished), clock[0] if clock else None)
+    except KeyboardInterrupt:
+        sys.exit("toposcale: interrupted; what is finished is kept")
+    finally:
+        gather(Path(to), Path(finished))
