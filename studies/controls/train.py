@@ -20,6 +20,7 @@ import torch
 
 import plan
 from studies import small_tables
+from studies.controls import gradient
 from studies.norms import MEAN_ROW_NORM, mean_row_norm
 from studies.over_seeds import EARLY, LATER, SHARE
 from studies.study4.configurations import LOSS_SHARES, Configuration, loss_column, planned
@@ -148,8 +149,8 @@ def replication_row(run: plan.Model, configuration: Configuration, text: Corpus,
     sequences = trainer.validation_sequences(text.validation, CONTEXT, run.training["validation_sequences"])
     row, features = facts(run, state.model.shape, text), {}
     for share in LOSS_SHARES:
-        trainer.train(state, schedule, tokens, checkpoint_at(run, share))
-        row[loss_column(share)] = trainer.validation_loss(state.model, sequences)
+        gradient.train(state, schedule, tokens, checkpoint_at(run, share))
+        row[loss_column(share)] = gradient.validation_loss(state, sequences)
         if share == SHARE:
             features = measured(state, configuration.config)
             tensor_files.write(weights_file(work, run.name), matrices_of(state), {})
@@ -175,13 +176,13 @@ def setting_row(setting: Setting, text: Corpus, weight_settings: weights.WeightS
     state = trainer.initial_state(setting.name, shape, schedule, torch.device("cpu"))
     sequences = trainer.validation_sequences(text.validation, CONTEXT)
     row: dict[str, Any] = asdict(setting) | {"n_parameters": shape.n_parameters}
-    train = trainer.train if setting.optimizer == "adamw" else train_signum
+    update = gradient.adamw if setting.optimizer == "adamw" else signum
     for share in (EARLY, SHARE, LATER, 1.0):
         try:
-            train(state, schedule, text.train, round(share * SETTING_STEPS))
+            gradient.train(state, schedule, text.train, round(share * SETTING_STEPS), update)
         except trainer.NonFiniteLossError:
             return row
-        row[loss_column(share)] = trainer.validation_loss(state.model, sequences)
+        row[loss_column(share)] = gradient.validation_loss(state, sequences)
         if share == SHARE:
             matrices = matrices_of(state)
             features, _ = weights.compute_features(matrices.items(), weight_settings)
@@ -190,20 +191,12 @@ def setting_row(setting: Setting, text: Corpus, weight_settings: weights.WeightS
     return row
 
 
-def train_signum(
-    state: trainer.TrainingState, schedule: trainer.TrainingSettings, tokens: np.ndarray, until_step: int
-) -> None:
-    """Train in place by the sign of the momentum (Bernstein et al. 2018), with decoupled weight decay."""
-    for step in range(state.step, until_step):
-        sequences = torch.from_numpy(trainer.draw_batch(tokens, CONTEXT, step, schedule))
-        loss, gradient = trainer.loss_and_gradient(state.model, sequences)
-        if not torch.isfinite(loss):
-            raise trainer.NonFiniteLossError(f"{state.name}: the loss is not finite at step {step}")
-        with torch.no_grad():
-            state.first_moment.lerp_(gradient, 1 - SIGNUM_MOMENTUM)
-            rate = schedule.rates.rate(step)
-            state.weights.mul_(1 - rate * schedule.weight_decay).add_(state.first_moment.sign(), alpha=-rate)
-        state.step += 1
+@torch.no_grad()
+def signum(state: trainer.TrainingState, slope: torch.Tensor, schedule: trainer.TrainingSettings, step: int) -> None:
+    """Make an update by the sign of the momentum (Bernstein et al. 2018) in place, with decoupled weight decay."""
+    state.first_moment.lerp_(slope, 1 - SIGNUM_MOMENTUM)
+    rate = schedule.rates.rate(step)
+    state.weights.mul_(1 - rate * schedule.weight_decay).add_(state.first_moment.sign(), alpha=-rate)
 
 
 def scale_row(name: str, seed: int, text: Corpus, weight_settings: weights.WeightSettings) -> Row:
