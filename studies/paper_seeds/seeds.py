@@ -77,7 +77,8 @@ def configurations_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Configuratio
 class CrossedSeeds:
     """The tests given a control, of the features of each seed against the losses of each seed, size by size and together.
 
-    p, correlation (R, R, F): five sizes together, and the mean over sizes; p_alone (K, R, R, F): each size.
+    p, correlation (R, R, F): five sizes together, and the mean over sizes; p_alone (K, R, R, F): each size; products
+    (R, R, F, m) and statistics (R, R, F): sums over the K sizes.
     """
 
     def __init__(self, configurations: Sequence[Configuration], control: str) -> None:
@@ -95,7 +96,9 @@ class CrossedSeeds:
         statistics = np.nan_to_num(np.array([test.statistics for test in tests]))
         self.features, self.seeds = varying, list(configurations[0].models["seed"])
         self.p_alone: Floats = sign_flip_p_value(statistics, products)
-        self.p: Floats = sign_flip_p_value(statistics.sum(axis=0), products.sum(axis=0))
+        self.products: Floats = products.sum(axis=0)
+        self.statistics: Floats = statistics.sum(axis=0)
+        self.p: Floats = sign_flip_p_value(self.statistics, self.products)
         self.correlation: Floats = products.sum(axis=-1).mean(axis=0)
 
     def findings(self) -> pd.DataFrame:
