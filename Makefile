@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run csv advice watch unlock docs test quick nightly coverage release test-install test-oldest test-slurm lint bench nulls landscapes study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run csv advice watch unlock docs test quick nightly coverage release test-install test-oldest test-slurm lint bench nulls landscapes study-4 controls paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -133,6 +133,14 @@ ifneq ($(ONLY),analysis)
 endif
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4 studies/study4/tables
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4.afterwards studies/study4/tables
+
+# The controls, studies/controls/README.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone. The
+# control of the report and the sizes up to 97K read the default run (`make run`), where it is there.
+controls: $(VENV)/.runtime
+ifneq ($(ONLY),analysis)
+	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.controls.train studies/controls/tables results/controls
+endif
+	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.controls studies/controls/tables results/controls results/default docs/images
 
 # The paper's experiment with eight seeds, docs/reproduction.md: one seed more at a time, so that what is finished is kept. It needs
 # the text of WikiText-2 in results/wikitext-2. With ONLY=analysis, computes from the tables that are there.

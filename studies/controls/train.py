@@ -7,7 +7,7 @@ run is begun after it. At the end the rows that are there are written to TABLES.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -206,23 +206,28 @@ def scale_row(name: str, seed: int, text: Corpus, weight_settings: weights.Weigh
     schedule = trainer.TrainingSettings(SCALE_STEPS, 32, 0.003, 0.1, SCALE_WARMUP, seed=1000 + seed)
     state = trainer.initial_state(name, shape, schedule, torch.device("cpu"))
     trainer.train(state, schedule, text.train, SCALE_AT)
-    matrices = matrices_of(state)
-    own = replace(weight_settings, max_dimension=0)
-    features, _ = weights.compute_features(matrices.items(), own)
-    embedding = matrices[TOKEN_EMBEDDING]
-    rotated = homology.spectrum_surrogate(embedding, seed=("rotated", name, seed))
-    of_rotated, _ = weights.compute_features([(TOKEN_EMBEDDING, rotated)], own)
+    scores = scores_of(matrices_of(state), replace(weight_settings, max_dimension=0), (name, seed))
+    loss = trainer.validation_loss(state.model, trainer.validation_sequences(text.validation, CONTEXT))
+    return {"size": name, "seed": seed, "n_parameters": shape.n_parameters} | scores | {"validation_loss": loss}
+
+
+def scores_of(
+    matrices: Mapping[str, np.ndarray], weight_settings: weights.WeightSettings, seed: tuple[int | str, ...]
+) -> Row:
+    """Return the scores of H0 among surrogates of a model: their mean, extremes, and that of the token embedding, as it is
+    and rotated from the left at random."""
+    features, _ = weights.compute_features(matrices.items(), weight_settings)
+    rotated = homology.spectrum_surrogate(matrices[TOKEN_EMBEDDING], seed=("rotated", *seed))
+    of_rotated, _ = weights.compute_features([(TOKEN_EMBEDDING, rotated)], weight_settings)
     scores = {layer: values["h0_surrogate_z"] for layer, values in features.items()}
+    of_layers = [score for layer, score in scores.items() if layer != ALL_LAYERS]
     return {
-        "size": name,
-        "seed": seed,
-        "n_parameters": shape.n_parameters,
         "mean_score": scores[ALL_LAYERS],
         "token_embedding": scores[TOKEN_EMBEDDING],
         "rotated_token_embedding": of_rotated[TOKEN_EMBEDDING]["h0_surrogate_z"],
-        "lowest_score": min(scores.values()),
-        "highest_score": max(scores.values()),
-        "validation_loss": trainer.validation_loss(state.model, trainer.validation_sequences(text.validation, CONTEXT)),
+        "lowest_score": min(of_layers),
+        "highest_score": max(of_layers),
+        "matrices": len(of_layers),
     }
 
 

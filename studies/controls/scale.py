@@ -1,0 +1,69 @@
+"""Scores of H0 among surrogates by size: `PYTHONPATH=workflow python -m studies.controls.scale TABLES RUN`.
+
+Question 5 of the plan. It writes `sizes.csv`: the models that `studies.controls.train` trained, where they are there, and
+the models of the default run (`make run`) at 30% of their training and at its end, in the folder RUN.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from studies import small_tables
+from studies.controls.train import scores_of
+from toposcale.features import weights
+from toposcale.io import tensor_files
+
+SHARES = {"default run": 0.3, "default run, end": 1.0}
+SETTINGS = weights.WeightSettings(features=("topology",), surrogate_draws=20, max_dimension=0)
+
+
+def default_run(run: Path) -> pd.DataFrame:
+    """Return the scores of the models of a finished run at the shares of their training."""
+    models = pd.read_parquet(run / "tables/models.parquet")
+    rows = []
+    for trained, share in SHARES.items():
+        for model in models.sort_values("n_parameters").to_dict("records"):
+            step = int(share * model["final_step"])
+            arrays, _ = tensor_files.read(run / f"checkpoints/{model['model']}/step-{step:08d}.safetensors")
+            matrices = {name: array for name, array in arrays.items() if array.ndim == 2}
+            facts = {"size": model["model"], "seed": model["seed"], "n_parameters": model["n_parameters"]}
+            rows.append(facts | scores_of(matrices, SETTINGS, (model["model"],)) | {"trained": trained})
+    return pd.DataFrame(rows)
+
+
+def slopes(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the slopes of the scores on the decimal logarithm of the parameters, with their standard errors."""
+    rows = []
+    for name in ("mean_score", "token_embedding", "rotated_token_embedding"):
+        size = np.log10(table["n_parameters"].to_numpy(np.float64))
+        (slope, _), covariance = np.polyfit(size, table[name].to_numpy(np.float64), 1, cov=True)
+        rows.append({"score": name, "models": len(table), "slope": slope, "standard_error": np.sqrt(covariance[0, 0])})
+    return pd.DataFrame(rows)
+
+
+def main(folder: Path, run: Path) -> None:
+    """Write and print the tables."""
+    parts = []
+    if (folder / "scale.csv").exists():
+        parts.append(
+            pd.read_csv(folder / "scale.csv").drop(columns="validation_loss").assign(trained="600 steps, batch 32")
+        )
+    path = folder / "sizes.csv"
+    if (run / "tables/models.parquet").exists():
+        parts.append(default_run(run))
+    elif path.exists():
+        before = pd.read_csv(path)
+        parts.append(before[before["trained"].isin(SHARES)])
+    table = pd.concat(parts, ignore_index=True)
+    small_tables.write(table, path)
+    by_training = [slopes(part).assign(trained=name) for name, part in table.groupby("trained") if len(part) > 3]
+    small_tables.write(pd.concat(by_training, ignore_index=True), folder / "slopes.csv")
+    print(small_tables.markdown(table))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:3]))
