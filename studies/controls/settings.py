@@ -1,7 +1,7 @@
 """Across settings: `PYTHONPATH=workflow python -m studies.controls.settings TABLES` (question 3 of the plan).
 
 Does topology at 30% of the training, with loss, norms, spectrum and rate, predict the final loss of a setting that was
-not seen? It writes `gains.csv` and `stopping.csv`.
+not seen? It writes `gains.csv`, `stopping.csv` and `errors.csv`.
 """
 
 from __future__ import annotations
@@ -144,22 +144,28 @@ def third_study() -> pd.DataFrame:
     )
 
 
-def analyse(name: str, table: pd.DataFrame) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of gains and of early stopping of some settings."""
+def analyse(name: str, table: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of `gains`, of `stopping`, and of `errors` of each setting."""
     base, more = base_columns(table), added_columns(table)
     early, final = table[loss_column(SHARE)].to_numpy(np.float64), table[loss_column(1.0)].to_numpy(np.float64)
     target = final - early
-    gains, stopping = [], []
+    rows: dict[str, list[dict[str, Any]]] = {"gains": [], "stopping": [], "errors": []}
     for method in ("ridge", "kernel ridge"):
         plain = predictions(base, None, target, method)
+        errors = {"nothing": np.abs(plain - target)}
         for added, columns in more.items():
             fuller = predictions(base, columns, target, method)
+            errors[added] = np.abs(fuller - target)
             key = {"settings": name, "method": method, "added": added, "n": len(table)}
-            gains.append(key | gain_row(np.abs(plain - target), np.abs(fuller - target)))
+            rows["gains"].append(key | gain_row(errors["nothing"], errors[added]))
             if added == "topology" and method == "ridge":
                 ranked = {"loss at 30%": early, "base": early + plain, "with topology": early + fuller}
-                stopping += [{"settings": name} | row for row in stopping_rows(ranked, final)]
-    return gains, stopping
+                rows["stopping"] += [{"settings": name} | row for row in stopping_rows(ranked, final)]
+        key = {"settings": name, "method": method}
+        rows["errors"] += [
+            key | dict(zip(errors, values, strict=True)) for values in zip(*errors.values(), strict=True)
+        ]
+    return rows
 
 
 def mean_regret(scores: Floats, final: Floats, groups: np.ndarray, random: np.random.Generator) -> Floats:
@@ -202,11 +208,13 @@ def _percentiles(values: Sequence[float] | Floats) -> dict[str, float]:
 def main(folder: Path) -> None:
     """Write and print the tables."""
     table, diverged = new_settings(folder)
-    gains, stopping = analyse("new", table)
-    for rows, more in zip((gains, stopping), analyse("study 3", third_study()), strict=True):
-        rows += more
+    results = [analyse("new", table), analyse("study 3", third_study())]
     print(f"{len(table)} settings, and {diverged} that diverged\n")
-    print(small_tables.sections({"gains": pd.DataFrame(gains), "stopping": pd.DataFrame(stopping)}, folder, "##"))
+    for name in ("gains", "stopping", "errors"):
+        rows = pd.DataFrame([row for result in results for row in result[name]])
+        small_tables.write(rows, folder / f"{name}.csv")
+        if name != "errors":
+            print(small_tables.markdown(rows), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""`python -m studies.controls.train TABLES WORK [UNTIL]` trains what the plan has and WORK lacks, in the order of the plan.
+"""`python -m studies.controls.train TABLES WORK [UNTIL [TABLE]]` trains what the plan has and WORK lacks, in its order.
 
 A finished run leaves its row in WORK, so that an interruption loses one run. UNTIL, a time of the day in UTC as 14:50: no
-run is begun after it. At the end the rows that are there are written to TABLES.
+run is begun after it. TABLE: only the runs of this table are trained. At the end the rows that are there are written to
+TABLES.
 """
 
 from __future__ import annotations
@@ -231,14 +232,14 @@ def scores_of(
     }
 
 
-def train_missing(work: Path, until: str | None) -> None:
-    """Train the runs that `work` lacks; none is begun after `until`, a time of the day in UTC."""
+def train_missing(work: Path, until: str | None, table: str | None) -> None:
+    """Train the runs of a table, or all, that `work` lacks; none is begun after `until`, a time of the day in UTC."""
     trainer.configure_torch("cpu")
     (work / "weights").mkdir(parents=True, exist_ok=True)
     for job in jobs(work):
         folder = work / job.table
         folder.mkdir(exist_ok=True)
-        if row_file(folder, job.name).exists():
+        if row_file(folder, job.name).exists() or table not in (None, job.table):
             continue
         if until and datetime.now(UTC).strftime("%H:%M") >= until:
             break
@@ -255,9 +256,9 @@ def gather(tables: Path, work: Path) -> None:
 
 
 if __name__ == "__main__":
-    to, finished, *clock = sys.argv[1:]
+    to, finished, clock, only, *_ = [*sys.argv[1:], None, None]
     try:
-        train_missing(Path(finished), clock[0] if clock else None)
+        train_missing(Path(finished), clock, only)
     except KeyboardInterrupt:
         sys.exit("toposcale: interrupted; what is finished is kept")
     finally:
