@@ -843,7 +843,7 @@ def test_a_stated_objective_other_than_the_next_token_is_refused():
     advice = toposcale.advise(columns(), **GIVEN, objective="masked")
     assert advice.decision is None
     assert advice.no_advice_because == (
-        "its objective (--objective) is masked; the law was learnt from next-token prediction alone"
+        "its objective (--objective) is masked; the law was learnt from next-token prediction"
     )
     assert toposcale.advise(**GIVEN, objective="span corruption").decision is None
 

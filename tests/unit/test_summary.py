@@ -102,7 +102,7 @@ NORM = "Which predict the loss beyond the norm of the weights?"
 
 def test_who_follows_the_loss_beside_the_norm():
     text = answers()["Which features follow the validation loss?"]
-    assert text.startswith("3 of 4 features. The sign is the same in every configuration. Drift alone can cause this.")
+    assert text.startswith("3 of 4 features. The sign is the same in every configuration. Drift can cause this, too.")
     assert (
         "topological feature is the H₀ total persistence of the weights. The norm of the weights follows it too."
         in text
@@ -255,7 +255,7 @@ def test_a_scaled_feature_has_a_name_that_fits_a_sentence():
 def test_there_is_no_median_over_one_configuration():
     alone = correlations(VERDICTS).assign(n_configurations=1)
     text, numbers = wording.answer_correlated(VERDICTS, alone)[1:]
-    assert text.startswith("Drift alone can cause this. The closest")
+    assert text.startswith("Drift can cause this, too. The closest")
     assert "configuration" not in text + numbers
     assert "norm: rank correlation -0.98." in numbers
 
@@ -349,7 +349,7 @@ def test_answer_best_forecast_of_two_seeds():
     [
         ({"interval_coverage": 9 / 12}, "its 95% interval covers 75%"),
         ({"n_compared": 9}, "9 of the 10 configurations needed"),
-        ({"mae": 0.35}, "the size alone does as well"),
+        ({"mae": 0.35}, "the size does as well"),
     ],
 )
 def test_answer_best_forecast_names_each_obstacle(changes, because):

@@ -21,8 +21,8 @@ from toposcale.statistics.prewhitening import testable_segment
 def warmups_of(models: pd.DataFrame) -> dict[str, float]:
     """Return the warm-up steps of each model for which they are known, or at least a step by which it was over."""
     warmups = models.reindex(columns=["warmup_steps", "warmup_at_most"]).astype(float)
-    known = warmups["warmup_steps"].fillna(warmups["warmup_at_most"])
-    return dict(zip(models["model"][known.notna()], known.dropna(), strict=True))
+    steps = warmups["warmup_steps"].fillna(warmups["warmup_at_most"])
+    return dict(zip(models["model"][steps.notna()], steps.dropna(), strict=True))
 
 
 Columns = dict[str, NDArray[Any]]
@@ -93,7 +93,7 @@ class Aligned:
         }
 
     def rows(self, columns: Mapping[str, Any]) -> Columns:
-        """Return one row per pair, from arrays (S, M) or a value for all; `join_rows` makes the table."""
+        """Return a row for each pair, as columns; columns: arrays (S, M), or a value for all pairs."""
         shape = (len(self.values), len(self.metrics))
         shared = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
         return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()}

@@ -28,7 +28,7 @@ WHICH_ADD = "Which predict the loss beyond"  # begins the questions that tests a
 UNTESTED = "Could not be tested"
 POWERLESS = "This run could not have shown it"
 HOW_TO_ADD_A_LOSS = (
-    "name a file of losses in the entry of the model (losses: FILE), keep trainer_state.json beside the weights, or save "
+    "name a file of losses in the entry of the model (losses: FILE), keep trainer_state.json with the weights, or save "
     "the loss in each checkpoint (loss, val_loss)"
 )
 MOST_NAMED = 5
@@ -63,7 +63,7 @@ def answer_correlated(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     several = bool(pooled["n_configurations"].max() > 1)
     verdict = f"{len(followers)} of {len(correlated)} features"
     signs = "The sign is the same in every configuration. " if several else ""
-    text = f"{signs}Drift alone can cause this." if len(followers) else "No feature follows it."
+    text = f"{signs}Drift can cause this, too." if len(followers) else "No feature follows it."
     numbers = []
     if n_undefined := len(answers) - len(correlated):
         numbers.append(f"Not counted, since constant or undefined: {counted(n_undefined, 'feature')}")
@@ -88,7 +88,7 @@ def answer_beyond(
     if power is None:
         return Answer(UNTESTED, f"No feature could be tested: {reason}.", counts)
     answers = verdicts[verdicts["question"] == control.question]
-    found = answers[answers["answer"] == YES].sort_values("q")
+    significant = answers[answers["answer"] == YES].sort_values("q")
     numbers = (
         f"Positive control ({metric_name(metric)} with noise, "
         f"correlation of prewhitened residuals {power['correlation']:.2f}): "
@@ -103,14 +103,14 @@ def answer_beyond(
         numbers += f" Strongest: {name_with_source(row)}, {median}correlation of prewhitened residuals "
         numbers += f"{row['estimate']:.2f}, p = {row['p']:.2g}, q = {row['q']:.2g}."
     power_text = f" {power_sentence(power['detectable'])}."
-    if len(found):
+    if len(significant):
         n_tested = int(power["n_tested"])
-        text = f"The most significant for the {metric_name(metric)} is the {name_with_source(found.iloc[0])}."
+        text = f"The most significant for the {metric_name(metric)} is the {name_with_source(significant.iloc[0])}."
         if power["found"] != YES:
             text += f" But the test does not detect the {metric_name(metric)} itself (positive control)."
         # Where something was found, the limit comes first.
         text, numbers = (text + limit, numbers + power_text) if limit else (text + power_text, numbers)
-        return Answer(f"{len(found)} of {n_tested} tested features", text, numbers)
+        return Answer(f"{len(significant)} of {n_tested} tested features", text, numbers)
     if power["found"] != YES:
         text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control.adds_to}."
         return Answer(POWERLESS, text, numbers)
@@ -198,7 +198,7 @@ def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:
     """Name the forecast without topology that can be trusted, at the smallest share of training at which one can be judged.
 
     The method with the least error is trusted if it forecasts at least `FEWEST_FOR_A_VERDICT` configurations, its error is
-    below that of the number of parameters alone, and the coverage of its intervals does not contradict the nominal one.
+    below that of the number of parameters, and the coverage of its intervals does not contradict the nominal one.
     """
     rows = _at_smallest_share(evaluation[evaluation["method"].isin(BASELINES)].dropna(subset=["mae"]))
     if rows.empty:
@@ -232,7 +232,7 @@ def _obstacles_to_trust(best: pd.Series, rows: pd.DataFrame) -> list[str]:
     if METHODS[best["method"]].reads == "size":
         obstacles.append("it reads no loss")
     elif len(of_size) and not best["mae"] < of_size["mae"].min():
-        obstacles.append("the size alone does as well")
+        obstacles.append("the size does as well")
     elif len(rows) == 1:
         obstacles.append("no other method has a forecast")
     n = int(best["n_forecasts"])

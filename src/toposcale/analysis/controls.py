@@ -67,7 +67,7 @@ class Control:
     @property
     def is_tested(self) -> bool:
         """True if the test of prewhitened residuals is made given this control, and its p-value decides."""
-        # Given the trend in the step alone it has false positives: runs share it (docs/statistics.md).
+        # Given only the trend in the step it has false positives: runs share it (docs/statistics.md).
         return bool(self.of_model)
 
     def is_asked_of(self, keys: Mapping[str, NDArray[np.object_]]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""The functions on loss curves for people: where a Trainer left weights beside its log, their parameters are counted."""
+"""Functions of loss curves that count the parameters of the weights that a Trainer left with its log."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,13 +15,13 @@ _Result = TypeVar("_Result")
 
 def count_parameters(checkpoint: Path) -> tuple[int, int]:
     """Return the `ParameterCount` of a checkpoint."""
-    from toposcale.checkpoints import Checkpoint  # slow to import, and few logs have weights beside them
+    from toposcale.checkpoints import Checkpoint  # slow to import, and few logs come with weights
 
     return Checkpoint(checkpoint).count
 
 
 def _with_weights(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Return a function of loss curves that counts the parameters in the weights beside them."""
+    """Return a function of loss curves that counts the parameters of the weights with the log."""
 
     @wraps(function)
     def with_parameter_count(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -74,7 +74,7 @@ def calibrate_on_others(
 
 FRACTIONS = (0.2, 0.3, 0.5)
 BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
-"""Baselines: the methods that read the loss alone, or the number of parameters alone."""
+"""Baselines: the methods that read only the loss, or only the number of parameters."""
 MIN_FORECAST_SHARE = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
 LEAST_COVERAGE = 0.8

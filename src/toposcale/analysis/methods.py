@@ -208,7 +208,7 @@ def default_method(training: TrainingRun) -> str:
 
 
 def forecast(forecaster: Forecaster, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Prediction:
-    """Forecast the final loss of a run; a prediction with a reason alone where there is none, or an implausible one.
+    """Forecast the final loss of a run; a prediction with only a reason where there is none, or an implausible one.
 
     others: runs as they stand; those of other families are not read.
     """

@@ -111,7 +111,7 @@ class MetricTest:
             lines += [f"{metric} and {first['target']}, given {first['given']}"]
             if np.isfinite(first["spearman"]):
                 lines += [
-                    f"  plain rank correlation {first['spearman']:.2f}; placebos, which share the drift alone, have "
+                    f"  plain rank correlation {first['spearman']:.2f}; placebos, which share only the drift, have "
                     f"{first['spearman_placebo']:.2f}"
                 ]
             lines += [f"  {row['question']:<16}  {row['sentence']}" for row in rows.to_dict("records")] + [""]
@@ -148,7 +148,7 @@ def test_metric(
     ----------
     table : data frame, mapping, path, or a sequence of them
         Rows with a step, a loss and further columns of numbers, of one run or (`run`) of several; several tables are
-        several runs, but that features of checkpoints are joined by step to the log beside them.
+        several runs, but that features of checkpoints are joined by step to the log of their training.
     metric : str or sequence of str
         Columns to test; by default all that are not known as something else.
     target : str, optional
@@ -243,7 +243,7 @@ def _draw_series(axes: "Axes", run: ControlledRun, row: pd.Series) -> None:
     axes.legend(frameon=False, fontsize=8)
     axes.set_title(
         f"{run.group.model}; over {row['n_runs']} runs a rank correlation of {row['spearman']:.2f}\n"
-        f"(placebos, which share the drift alone, {row['spearman_placebo']:.2f})",
+        f"(placebos, which share only the drift, {row['spearman_placebo']:.2f})",
         fontsize=8,
     )
 

@@ -29,7 +29,7 @@ def ridge_weights(
     """(penalties, rows, models): what each target counts in each prediction, which is linear in the targets.
 
     Ridge minimises |y - Xw|^2 + penalty * models * |w|^2 after centring y, with columns standardised on `design`
-    (models, features) alone. Columns that are constant in `design` are left out. `blocks` (features,): columns of one
+    (models, features). Columns that are constant in `design` are left out. `blocks` (features,): columns of one
     number are the entries of one vector; they share one scale, the root of their summed variances, so that a vector
     counts as one feature and a pixel that hardly moves stays small.
     """
@@ -86,7 +86,7 @@ def nested(
 
 
 class Ridge:
-    """Forecasters `ridge_topology`, `ridge_loss`, `ridge_size` (the number of parameters alone), `ridge_all`.
+    """Forecasters `ridge_topology`, `ridge_loss`, `ridge_size` (only the number of parameters), `ridge_all`.
 
     family: runs of all models, cut at the same share of their training. finished: the finished ones by model, whole; of
     the model that is forecast, and those of its size, are never read.
@@ -148,13 +148,13 @@ def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarr
     table = np.array([[vector[name] for name in names] for vector in vectors]).reshape(len(vectors), len(names))
     finite = np.all(np.isfinite(table), axis=0)
     # "name[000012]" is an entry of the vector "name".
-    stems = [name.partition("[")[0] for name, kept in zip(names, finite, strict=True) if kept]
+    stems = [name.partition("[")[0] for name, is_finite in zip(names, finite, strict=True) if is_finite]
     blocks = np.unique(stems, return_inverse=True)[1] if stems else np.empty(0, dtype=np.int64)
     return table[:, finite], blocks
 
 
 def _feature_vector(training: TrainingRun, is_chosen: Callable[[str], bool]) -> dict[str, float]:
-    """Return the last value and the mean slope per log step of each feature, of a vector the last value alone."""
+    """Return the last value and the mean slope per log step of each feature, of a vector only the last value."""
     vector: dict[str, float] = {}
     for name, values in features_of(training).items():
         is_measured = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))

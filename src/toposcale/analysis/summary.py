@@ -37,8 +37,8 @@ def summary_tables(
 ) -> dict[str, pd.DataFrame]:
     """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why.
 
-    Answers about features are over all runs, whole models and the headline metric. Without a loss there is the headline
-    alone; with one run, the questions that it can answer.
+    Answers about features are over all runs, whole models and the headline metric. Without a loss there is only the
+    headline; with one run, the questions that it can answer.
     """
     if metrics.empty:
         return _summary({"In one sentence": Answer("", NEEDS_A_LOSS)})
@@ -65,7 +65,7 @@ def summary_tables(
     on_runs[WHICH_FORECAST] = best
     on_runs[WOULD_IT_HELP] = answers.answer_advice(decision_evaluation)
     by_question = on_features | on_runs
-    if verdicts.empty:  # a run of loss curves alone leads with its forecasts and advice
+    if verdicts.empty:  # a run of only loss curves leads with its forecasts and advice
         leading = live or best
         first, by_question = f"{leading.verdict}. {leading.text}", on_runs | on_features
     if metrics["model"].nunique() == 1 or forecast_evaluation["n_forecasts"].max() == 1:
@@ -89,12 +89,12 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
     name, (power, reason) = metric_name(metric), answers.sensitivity_row(sensitivity, "beyond_the_norm")
     if power is None:
         return f"This run could not test whether topology predicts the loss beyond the norm: {reason}."
-    found = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
-    beyond_norm = found[found["question"] == "beyond_the_norm"]
+    significant = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
+    beyond_norm = significant[significant["question"] == "beyond_the_norm"]
     runs = counted(power["n_runs"], "run")
     if len(beyond_norm):
         count = counted(len(beyond_norm), "topological feature")
-        also = len(beyond_norm.merge(found[found["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
+        also = len(beyond_norm.merge(significant[significant["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
         return (
             f"A search of {int(power['n_tested'])} features over {runs} found {count} predicting "
             f"the {name} beyond the weight norm ({also or 'none'} beyond the spectrum); {TEST_AGAIN}."

@@ -33,11 +33,11 @@ def verdict_tables(
     resamples: int = RESAMPLES,
     tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
-    """Make the verdicts and every table behind them from features, metrics and models alone.
+    """Make the verdicts and every table behind them from features, metrics and models.
 
     models: model, and if known warmup_steps, configuration and final_step. tasks: `metrics.tasks`. ValueError: a
     missing column. Yes: q at most `LEVEL`; for following the metric, |Spearman| at least `FOLLOWS_RHO` with one sign in
-    every configuration. Features of another run under this one's name give false positives alone, which is how `make nulls`
+    every configuration. Features of another run under this one's name give only false positives, which is how `make nulls`
     measures their rate.
     """
     series.require(features=features, metrics=metrics, models=models)
@@ -132,10 +132,9 @@ def tested_features_table(
 
 
 def count_distinct(names: list[str], correlations: Sequence[pd.DataFrame]) -> int:
-    """Count groups of features of which any two have a mean |correlation| over runs of at least `REDUNDANT_RHO`.
+    """Count clusters of features by complete linkage: any two of one have a mean |correlation| of `REDUNDANT_RHO` or more.
 
-    The linkage is complete. correlations: the |correlations| of each run, by feature; a pair without one counts as
-    uncorrelated.
+    correlations: |correlations| of each run, by feature; a pair without one counts as uncorrelated.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # slow to import, as is scipy.spatial: figures need neither
     from scipy.spatial.distance import squareform

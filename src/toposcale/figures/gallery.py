@@ -119,7 +119,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "surface_and_merge_tree": _landscape(
         "Loss surface and its merge tree",
-        "The loss around the last checkpoint, on a fixed probe batch, and beside it "
+        "The loss around the last checkpoint, on a fixed probe batch, and next to it "
         "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. One row for each "
         "plane: the one that distinguishes checkpoints best, and a random one, as published.",
         tables=("surfaces", "models"),
@@ -142,7 +142,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Landscape profile: the basins and their mass",
         "Landscape profiles (Geniesse et al. 2024) of the last checkpoint: on each plane, along "
         "the line from the previous checkpoint, and, if the configuration has landscape.ball_points, of random points "
-        "in a ball beside a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
+        "in a ball, with a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
         tables=("profiles", "models"),
         of="model",
     ),

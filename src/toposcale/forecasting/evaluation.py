@@ -89,7 +89,7 @@ class Judged(NamedTuple):
 
 
 class Subjects(NamedTuple):
-    """Runs that are forecast and points that are decided on, each with the finished runs that are known beside it."""
+    """Runs that are forecast and points that are decided on, each with the finished runs that are known with it."""
 
     runs: list[tuple[PublishedRun, tuple[TrainingRun, ...]]]
     points: list[tuple[DecisionPoint, tuple[TrainingRun, ...]]]
@@ -208,7 +208,7 @@ def learnt_laws(law: Estimator, runs: Sequence[PublishedRun], leave_out: str) ->
 
 
 def subjects_of(runs: Sequence[PublishedRun], at: Sequence[float], known: Known) -> Subjects:
-    """Return the runs that are forecast and the decision points, each with what is known beside it.
+    """Return the runs that are forecast and the decision points, each with what is known of its family.
 
     Of `Known.ONE_SMALLER`: the runs that have a smaller one, and the points with smaller sizes, which are finished.
     """

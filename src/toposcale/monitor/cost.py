@@ -1,4 +1,4 @@
-"""Overhead of a monitor: what it costs the training, and what the background process costs beside it."""
+"""Overhead of a monitor: costs of the training and of the background process."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class Cost:
     ----------
     seconds, wall, background : float
         Seconds in calls of the monitor (on a GPU an upper bound, with waiting for work that the training had queued), of
-        the training, and of the background process beside it.
+        the training, and of the background process.
     snapshots, dropped : int
         Number of snapshots, and of those without features.
     """

@@ -64,7 +64,7 @@ def guarded_hook(method: Callable[..., None]) -> Callable[..., None]:
 def optimizer_of(optimizers: Sequence[Any]) -> str | None:
     """Return the name of the optimizer by its class, as `--optimizer` has it; None where it is another one, or several.
 
-    A wrapper has the optimizer of its training in `optimizer`. AdamW beside another one is for embeddings and vectors.
+    A wrapper has the optimizer of its training in `optimizer`. AdamW next to another one is for embeddings and vectors.
     """
     names = {_WIDTH.sub("", type(getattr(each, "optimizer", each)).__name__.lower()) for each in optimizers}
     names = names - {"adamw"} or names

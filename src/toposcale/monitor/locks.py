@@ -17,11 +17,11 @@ from toposcale.monitor.folder import Folder
 class Handle:
     """An open file or channel, which every forked child closes.
 
-    beside: an object that has a descriptor of its own, which is closed with the object.
+    buffer: an object that has a descriptor of its own, which is closed with the object.
     """
 
-    def __init__(self, file: Any, beside: Any = None) -> None:
-        self.file, self._beside, self._identity = file, beside, _identity(file)
+    def __init__(self, file: Any, buffer: Any = None) -> None:
+        self.file, self._buffer, self._identity = file, buffer, _identity(file)
         _OPEN.add(self)
 
     @property
@@ -38,7 +38,7 @@ class Handle:
         if self.is_open:
             self.file.close()
         else:
-            _LOST.extend((self.file, self._beside))
+            _LOST.extend((self.file, self._buffer))
 
 
 _OPEN: WeakSet[Handle] = WeakSet()

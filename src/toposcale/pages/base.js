@@ -154,7 +154,7 @@ function csvOf(element) {
     return [["x", "y", "loss"], ...z.flatMap((row, i) => row.map((value, j) => [x[j], y[i], value]))].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
   }
   const inside = (value, axis) => value !== null && (axis.type === "category" || (value >= Math.min(...axis.range) && value <= Math.max(...axis.range)));
-  // An axis of steps may be logarithmic: the step itself stands beside the point.
+  // An axis of steps may be logarithmic: the step itself stands at the point.
   const place = (trace, x, k) => (trace.meta === "steps" ? [trace.customdata[k]].flat()[0] : x);
   const rows = drawn.flatMap((trace) => Array.from(trace.x, (x, k) => [trace, x, trace.y[k], k])
     .filter(([, x, y]) => inside(x, xaxis) && inside(y, yaxis)).map(([own, x, y, k]) => [own.name, place(own, x, k), y]));

@@ -165,7 +165,7 @@ def _advice(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
 def layer_table(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     """Return the change of each layer from the first checkpoint to the last, largest changes of the norm first.
 
-    Columns: model (of several), layer, and for each of some features its ratio. Of models with one checkpoint alone they
+    Columns: model (of several), layer, and for each of some features its ratio. Of models with one checkpoint they
     are values, the largest norms first.
     """
     layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]

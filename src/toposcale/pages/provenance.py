@@ -98,7 +98,7 @@ def _training_text(corpus: Mapping[str, Any] | None, config: Mapping[str, Any]) 
 
 
 def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
-    """Return the cost of the jobs by rule and model, from the records beside their logs.
+    """Return the cost of the jobs by rule and model, from the records with their logs.
 
     Columns: rule, model, jobs, wall_seconds (no imports), longest_job_seconds, cpu_seconds (with imports), peak_memory_mb.
     """

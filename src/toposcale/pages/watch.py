@@ -350,6 +350,6 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
             super().end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: the terminal shows the address alone."""
+            """Log nothing: the terminal shows only the address."""
 
     return Handler

@@ -16,14 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks")
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Serve the page until it is interrupted."""
     with needs_extra("watch", "watch"):
         from toposcale.pages.watch import watch
-    if not 0 <= given.port <= 65535:
-        raise UserError(f"--port {given.port}: a port is a number from 0, for any that is free, to 65535")
-    if not 0 < given.every <= _LONGEST_WAIT:
-        raise UserError(f"--every {given.every:g}: it must be more than 0 and at most {_LONGEST_WAIT:,} seconds")
-    if not given.wait and not Path(given.folder).exists():
-        raise UserError(f"{given.folder}: no such folder; if the training makes it later, add --wait")
-    watch(given.folder, port=given.port, every=given.every)
+    if not 0 <= options.port <= 65535:
+        raise UserError(f"--port {options.port}: a port is a number from 0, for any that is free, to 65535")
+    if not 0 < options.every <= _LONGEST_WAIT:
+        raise UserError(f"--every {options.every:g}: it must be more than 0 and at most {_LONGEST_WAIT:,} seconds")
+    if not options.wait and not Path(options.folder).exists():
+        raise UserError(f"{options.folder}: no such folder; if the training makes it later, add --wait")
+    watch(options.folder, port=options.port, every=options.every)

@@ -28,7 +28,7 @@ def is_constant(series: Floats) -> NDArray[np.bool_]:
 
 
 def flattened(series: Floats) -> Floats:
-    """Return the series (S, T) with rows that vary by rounding alone made constant, so that rounding is not ranked."""
+    """Return the series (S, T) with rows that vary only by rounding made constant, so that rounding is not ranked."""
     return np.where(is_constant(series)[:, None], 0.0, series)
 
 

@@ -56,7 +56,7 @@ def share_as_extreme(statistics: ArrayLike) -> Floats:
     """Return two-sided p-values of the first of P statistics (P, ...): the share that lies as far from the mean."""
     values = np.asarray(statistics, dtype=np.float64)
     distance = np.abs(values - values.mean(axis=0))
-    # Equal permutations differ by rounding alone; they count as equal.
+    # Equal permutations differ only by rounding; they count as equal.
     extreme = distance >= distance[0] - 1e-9 * np.maximum(np.abs(values).max(axis=0), 1e-300)
     return np.where(np.isfinite(values).all(axis=0), extreme.mean(axis=0), np.nan)
 

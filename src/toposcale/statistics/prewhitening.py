@@ -23,7 +23,7 @@ from scipy.special import ndtr
 from toposcale.statistics.coefficients import Floats, as_series, average_ranks, is_constant, orthogonal_to, standardised
 
 MIN_FOR_TEST = 10
-"""Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
+"""Fewer points leave no degrees of freedom besides the trend and the past: no test is made."""
 WARMUPS = 2
 """The testable segment begins at so many times the warm-up."""
 MAX_ORDER = 3
@@ -122,7 +122,7 @@ class ResidualTest:
 
 
 def max_order(n: int) -> int:
-    """Return the largest autoregressive order that n points can carry beside the trend."""
+    """Return the largest autoregressive order that n points can carry besides the trend."""
     return int(np.clip((n - 5) // 5, 1, MAX_ORDER))
 
 

@@ -193,7 +193,7 @@ class Advice(Drawn):
 
     @cached_property
     def _best_size(self) -> BestSize | None:
-        """Best size from scratch; of one known size it would be the prior alone."""
+        """Best size from scratch; of one known size it would be the prior."""
         if self.decision is None or self.law is None or self.law.n_sizes < 2 or not self.remaining > 0:
             return None
         return best_size(self.law, self.run, self.remaining)

@@ -66,7 +66,7 @@ def advise(
         Name of the run in texts.
     count_parameters : callable, optional
         Function of the path of a checkpoint that returns the numbers of its parameters with and without embeddings, for the
-        one that a Trainer left beside its log. `toposcale.advise` has one; `toposcale.forecasting.advise` reads no weights.
+        one that a Trainer left with its log. `toposcale.advise` has one; `toposcale.forecasting.advise` reads no weights.
     **facts : StatedFacts
         Facts of the run (`toposcale.forecasting.StatedFacts`): n_parameters, tokens_per_step, schedule, steps,
         warmup_steps, unique_tokens, epochs, optimizer, weight_average, weight_decay, aspect_ratio and objective, and of its

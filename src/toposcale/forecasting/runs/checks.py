@@ -39,7 +39,7 @@ LOWEST_LOSS = 0.1
 """Nats per token: a loss near zero means memorisation."""
 
 NEXT_TOKEN = frozenset(("nexttoken", "nexttokenprediction", "causal", "causallm", "clm", "autoregressive"))
-"""Names of the objective that the law was learnt from, in letters alone."""
+"""Names of the objective that the law was learnt from, in letters."""
 
 METRIC_WINDOW = 3
 """Measurements of a metric whose median is its level now, and over which it is smoothed."""
@@ -94,7 +94,7 @@ def refuse_objective(run: TrainingRun) -> None:
     if objective and re.sub(r"[^a-z]", "", objective.lower()) not in NEXT_TOKEN:
         meant = did_you_mean(objective.lower(), ("next-token",)).removeprefix("; ")
         raise NoForecast(
-            f"its objective (--objective) is {objective}; the law was learnt from next-token prediction alone"
+            f"its objective (--objective) is {objective}; the law was learnt from next-token prediction"
             + (f" ({meant})" if meant else "")
         )
 

@@ -224,7 +224,7 @@ def _refuse_contradiction(
 def rounding(values: np.ndarray) -> np.ndarray:
     """Return the rounding error of printed numbers: half of the last digit that the longest of them has.
 
-    Numbers may be printed with a number of decimals or of digits: what allows more counts. One number alone, as of a
+    Numbers may be printed with a number of decimals or of digits: what allows more counts. A single number, as of a
     constant rate, is exact.
     """
     different = np.unique(values[values > 0])

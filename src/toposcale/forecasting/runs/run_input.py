@@ -94,7 +94,7 @@ class RunInput:
 
     @cached_property
     def _schedule(self) -> "_StatedSchedule":
-        """Schedule that is stated, or its end and warm-up alone."""
+        """Schedule that is stated, or only its end and warm-up."""
         values = self._values
         of_run = without_none({name: values[name] for name in ("steps", "warmup_steps")})
         return _stated_schedule(values["schedule"], of_run)
@@ -126,7 +126,7 @@ class RunInput:
 
     @property
     def known_facts(self) -> RunFacts:
-        """Facts that are stated, or that the curve or the weights beside it have."""
+        """Facts that are stated, or that the curve or the weights with it have."""
         return self.facts.merged(_logged_facts(self.losses, self.count_parameters))
 
     def run_as_read(self, assumed: RunFacts = UNKNOWN) -> TrainingRun:
@@ -300,7 +300,7 @@ def _refuse_other_units(losses: LossCurve, subject: str | Path) -> None:
 
 
 def _logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -> RunFacts:
-    """Return the facts of a run that the curve states, and the weights beside it where they can be counted."""
+    """Return the facts of a run that the curve states, and the weights with it where they can be counted."""
     if (state := losses.trainer) is None:
         return losses.facts
     folder, base = state.path.parent, ""

@@ -26,7 +26,7 @@ MIN_STEPS_RATIO_AFTER_SHIFT = 1.5
 class Progress(NamedTuple):
     """Progress of a run: the last step of which anything is known, and the last measured loss, nats per token.
 
-    A row without a loss is not progress. Of a log alone the loss is the median of its last rows; NaN without one.
+    A row without a loss is not progress. Without a metric the loss is the median of the last rows; NaN if none is known.
     """
 
     step: int
@@ -148,7 +148,7 @@ class TrainingRun:
 
         log: columns step, loss and gradient_norm (rows,), which may be empty; of a step that was logged twice the last row
         counts, since a resumed training repeats steps. metrics: by name; the validation loss is forecast if it was
-        measured in the second half of the log, else the training loss. checkpoints: steps of checkpoints beside those
+        measured in the second half of the log, else the training loss. checkpoints: steps of checkpoints besides those
         of the metric.
         """
         order = last_of_each(np.asarray(log["step"], dtype=np.float64))
@@ -264,7 +264,7 @@ class TrainingRun:
 
     @property
     def measured(self) -> Curve:
-        """Measured losses: the metric at the checkpoints, or, of a log alone, the points of its curve."""
+        """Measured losses: the metric at the checkpoints, or, without them, the points of its curve."""
         return self.loss_curve if self.metric_curve.is_empty else self.metric_curve
 
     @cached_property
