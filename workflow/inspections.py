@@ -68,7 +68,7 @@ class Inspections:
 
     @cached_property
     def _cached(self) -> dict[str, dict[str, Any]]:
-        """What an earlier parse read by the same code."""
+        """Facts that an earlier parse read by the same code."""
         content = read_noted(self.path)
         return content["facts"] if content.get("code") == self._code else {}
 

@@ -54,12 +54,14 @@ _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 class Model:
     """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
 
-    missing: why checkpoints of other steps are left out, by step. unread_states: why states of a Trainer later than the one
-    that is read are not, by step. without_step: names of other weights beside them.
-    numbers: what the checkpoints hold beside their weights, by step. not_runnable: why the checkpoints cannot read a text,
-    so that only their weights can be measured; empty where they can. frozen: digests of tensors that are the same at every
-    checkpoint. configuration: shared by replicates, which differ by their seeds alone. training: of kind gpt: `training:`,
-    then what its entry and the sweep say.
+    missing: why checkpoints of other steps are left out, by step.
+    unread_states: why states of a Trainer later than the one that is read are not, by step.
+    without_step: names of other weights beside them.
+    numbers: what the checkpoints hold beside their weights, by step.
+    not_runnable: why the checkpoints cannot read a text, so that only their weights can be measured; empty where they can.
+    frozen: digests of tensors that are the same at every checkpoint.
+    configuration: shared by replicates, which differ by their seeds alone.
+    training: of kind gpt: `training:`, then what its entry and the sweep say.
     """
 
     name: str
@@ -275,13 +277,18 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
 class Plan:
     """Work that a resolved configuration asks for: the models by name, lists of their names, and the work of each producer.
 
-    runnable: models that can read a text. loss_curves: the user's files with the losses of a training, by model; of some
-    models there is nothing but this file. schedule_files: schedules that the user wrote into a file, by model. embedded,
-    landscaped, diverging: the checkpoints, by model, whose embeddings are computed, whose loss landscape is, and whose
-    embeddings are compared with those of the checkpoint before. with_path: models whose training trajectory is studied in
-    its plane, which needs every checkpoint at once. reads_text: whether any job reads the corpus. work: the work of each
-    producer. sources: the models of each source of features. compared: those whose diagrams are compared
-    between checkpoints. moving: all of these. settings: what the features of a source depend on, beside the code.
+    runnable: models that can read a text.
+    loss_curves: the user's files with the losses of a training, by model; of some models there is nothing but this file.
+    schedule_files: schedules that the user wrote into a file, by model.
+    embedded, landscaped: the checkpoints, by model, whose embeddings are computed and whose loss landscape is.
+    diverging: the checkpoints whose embeddings are compared with those of the checkpoint before.
+    with_path: models whose training trajectory is studied in its plane, which needs every checkpoint at once.
+    reads_text: whether any job reads the corpus.
+    work: the work of each producer.
+    sources: the models of each source of features.
+    compared: those whose diagrams are compared between checkpoints, by source.
+    moving: all of these.
+    settings: what the features of a source depend on, beside the code.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How the work of a rule is cut into jobs: one checkpoint, several or all checkpoints of a model."""
+"""The cut of the work of a rule into jobs: one checkpoint, several or all checkpoints of a model."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -12,10 +12,13 @@ class Producer:
     """The work of a rule that trains or measures, cut into jobs that write one file of each kind.
 
     The part of a model's checkpoints that a job does stands in the names of its files as {checkpoints}: `all` of them, or
-    so many from one on (`step-00000100`). steps: the checkpoints, by model. whole: the models of which one job does all
-    checkpoints. batches: how many consecutive checkpoints of other models a job does, one if left out. monitor_folders: by
-    model, with files of one checkpoint under the names that a run gives them. run: the folder of the run, with which
-    patterns begin.
+    so many from one on (`step-00000100`).
+
+    steps: the checkpoints, by model.
+    whole: the models of which one job does all checkpoints.
+    batches: how many consecutive checkpoints of other models a job does, one if left out.
+    monitor_folders: by model, with files of one checkpoint under the names that a run gives them.
+    run: the folder of the run, with which patterns begin.
     """
 
     steps: Mapping[str, tuple[int, ...]]

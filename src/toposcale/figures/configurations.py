@@ -17,8 +17,10 @@ MOST_RUNS = 16
 MEDIANS = ("features", "metrics", "training", "schedules", "correlations", "forecasts")
 """Tables whose numbers have a median over the runs of a configuration."""
 
-LOW, HIGH = 0.1, 0.9
-"""Quantiles over the runs of a configuration between which the band lies."""
+LOW = 0.1
+"""Quantile over the runs of a configuration from which the band goes; `note` names the share within."""
+HIGH = 0.9
+"""Quantile to which it goes."""
 
 
 def by_configuration(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:

@@ -22,7 +22,8 @@ _MOST_PLANES = 2
 """Planes of one figure: the most informative one, and a random one as published."""
 GRAPH = "grid8"
 """The graph through which the merge tree of a drawn surface is read."""
-MINIMUM, SADDLE = ("#0b4f8a", "o"), ("#e08e0b", "s")
+MINIMUM = "#0b4f8a", "o"  # colour and marker, on the surface and on its tree
+SADDLE = "#e08e0b", "s"
 Surface = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

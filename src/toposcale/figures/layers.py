@@ -19,7 +19,8 @@ from toposcale.io.errors import one_line
 from toposcale.io.schemas import ALL_LAYERS
 
 BY_LAYER = ("neural_persistence", "h0_total_scaled", "frobenius_norm")
-RADII, FEWEST_STEPS = 120, 3
+RADII = 120  # of a CROCKER plot, evenly spaced: finer than a pixel
+FEWEST_STEPS = 3  # of a heat map: two columns show a difference, and no course
 LEAST_RANGE = 1.1
 """Ratio that has the full colour where no value changed more."""
 

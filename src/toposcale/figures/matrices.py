@@ -24,7 +24,10 @@ with needs_extra("plot", "a picture"):
 
     from toposcale.figures.style import MUTED, SEVERAL_LOOKS, STRIKING, WIDTH, styled
 
-_MOST_NAMED, _MOST_CHANGED, _MOST_TICKS, _LONGEST = 24, 3, 16, 110
+_MOST_NAMED = 24  # matrices whose names stand under the axis without touching; of more the blocks are numbered
+_MOST_CHANGED = 3  # largest changes that are ringed and named in the title of a panel
+_MOST_TICKS = 16  # numbers of blocks under the axis
+_LONGEST = 110  # characters of a panel's note: what fits beside its title
 _LETTER = 0.085  # inches of a letter of a tick label, amply
 _WIDE = 30  # ratio of the largest size to the median from which an axis is logarithmic
 _LOOKS = dict(zip(Role, SEVERAL_LOOKS, strict=True))

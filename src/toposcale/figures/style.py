@@ -72,7 +72,8 @@ SEQUENTIAL = "cividis"
 DIVERGING = "PuOr_r"
 
 _SIZE_COLOURS = "plasma"
-_SMALLEST, _LARGEST = 0.80, 0.0  # beyond 0.80 the map is too light for a line on white
+_SMALLEST = 0.80  # shade of the smallest model: beyond it the map is too light for a line on white
+_LARGEST = 0.0
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 _SEED_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
 

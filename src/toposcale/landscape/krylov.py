@@ -22,9 +22,9 @@ class KrylovBasis:
     Attributes
     ----------
     vectors : ndarray of shape (m, n)
-        The basis, of which the first `count` rows are filled.
+        The basis as rows, of which the first `count` are filled.
     projected : ndarray of shape (m, m)
-        The matrix in these rows.
+        The symmetric matrix in the coordinates of the basis, tridiagonal until a restart.
     count : int
         Number of vectors so far.
     residual_norm : float

@@ -24,12 +24,21 @@ from toposcale.landscape.plane_names import SUBSPACES
 from toposcale.reproduction.run_values import LOSSES, RunValues
 from toposcale.statistics.coefficients import MAX_PERMUTED, correlation_p_value, permutation_p_value, spearman
 
-PLAN, PAPER, EMBEDDINGS, LANDSCAPES = "research_plan", "paper", "embedding_report", "landscape_review"
-FEWEST_SIZES, MOST_LISTED = 5, 6
-"""Fewest sizes for which Spearman's correlation can have an exact p of at most 0.05; most models that are listed singly."""
-EARLY, FREE = 0.1, 0.01
-"""Share of training within which a transition is early; largest regret of stopping that counts as free, nats."""
-NP, H0, H1 = "neural_persistence", "h0_total", "h1_total"
+PLAN = "research_plan"
+PAPER = "paper"
+EMBEDDINGS = "embedding_report"
+LANDSCAPES = "landscape_review"
+FEWEST_SIZES = 5
+"""Fewest sizes for which Spearman's correlation can have an exact p of at most 0.05."""
+MOST_LISTED = 6
+"""Most models whose values are listed singly."""
+EARLY = 0.1
+"""Share of training within which a transition is early."""
+FREE = 0.01
+"""Largest regret of stopping that counts as free, nats."""
+NP = "neural_persistence"
+H0 = "h0_total"
+H1 = "h1_total"
 REPORTED = ("h1_entropy", "h1_count", "h1_max", H1, "effective_rank", "participation_ratio", "eigenspectrum_decay")
 """Features that the embedding report compares with the perplexity."""
 NO_EMBEDDINGS = "no embeddings at enough checkpoints"
@@ -323,7 +332,8 @@ class Claim(NamedTuple):
 
 
 SIGN = "|Spearman| of at least 0.5 with this sign in every model; drift alone can cause it"
-EVERY, TREND = "one sign in every model", "Spearman of the sizes' means with size, p of at most 0.05"
+EVERY = "one sign in every model"
+TREND = "Spearman of the sizes' means with size, p of at most 0.05"
 INTERVAL = "95% interval (Student's t) of the exponent of the size"
 # fmt: off
 CLAIMS = (
