@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from config import Config
-from config_keys import CONTRADICTION
+from config_types import CONTRADICTION
 from environment import mistakes_in_a_line
 from toposcale.io.errors import UserError, did_you_mean
 from toposcale.io.files import read_text

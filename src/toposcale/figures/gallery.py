@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 class FigureEntry(NamedTuple):
     """A figure: the module and function that draw it, its title and caption.
 
-    subject: the chapter of the report. source: the figure needs features of this source; "metrics" needs no features.
-    tables: the keyword arguments, by default the features and the models; so are settings, such as "tasks". of: "run", or
-    "model" for a figure of one model: the largest, at its last step if it shows one checkpoint.
+    subject: the chapter of the report.
+    source: the figure needs features of this source; "metrics" needs no features.
+    tables: the keyword arguments, by default the features and the models.
+    of: "run", or "model" for a figure of one model: the largest, at its last step if it shows one checkpoint.
+    settings: further keyword arguments, such as "tasks".
     """
 
     subject: str

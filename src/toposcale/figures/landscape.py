@@ -232,8 +232,8 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
 class MergeTreeLayout(NamedTuple):
     """Planar drawing of a merge tree without crossings; heights are losses.
 
-    nodes: float64 (k, 2), x and height of every minimum, from left to right, and of every saddle. segments: float64 (s, 2,
-    2), the ends of each branch, which is vertical, and of the horizontal bar at each saddle.
+    nodes: float64 (k, 2), x and height of every minimum, from left to right, and of every saddle.
+    segments: float64 (s, 2, 2), the ends of each branch, which is vertical, and of the horizontal bar at each saddle.
     """
 
     nodes: np.ndarray

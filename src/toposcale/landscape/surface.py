@@ -291,8 +291,9 @@ def norm(direction: Mapping[str, Tensor]) -> float:
 class PrincipalPlane:
     """Plane through the last of n points that holds most of their squared distances from it, in weight units.
 
-    directions: two orthonormal directions. coordinates: float64 (n, 2), along them from the last point. distance:
-    float64 (n,), of each point from the plane.
+    directions: two orthonormal directions.
+    coordinates: float64 (n, 2), along them from the last point.
+    distance: float64 (n,), of each point from the plane.
     """
 
     directions: list[Parameters]

@@ -1,4 +1,4 @@
-"""Keys of the configuration: what a section is, and the types that several sections share.
+"""Types of the configuration: a section, which refuses unknown keys, and the values that several sections share.
 
 The meaning of a key is the text below it, or that of its type; see config.py.
 """
