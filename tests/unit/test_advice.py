@@ -17,7 +17,7 @@ from toposcale.forecasting.runs.training_run import Target
 TWICE = Request(multiples=(2,))
 
 
-def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
+def test_advise_on_counts_the_decay_to_come():
     """The loss seems to stand still at 70% of a wsd plan; its end is known from the plan, and it is finished."""
     live = run("100M", 100_000_000, until=0.7)
     advice = advise_on(live, SIZES[1:], TWICE)
@@ -29,7 +29,7 @@ def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
     assert advice.sentence.endswith(", confident.")
 
 
-def test_a_finished_run_that_has_decayed_narrows_the_end_of_one_that_has_not():
+def test_advise_on_narrows_by_a_decayed_run():
     live = run("100M", 100_000_000, until=0.7)
     alone, beside = (advise_on(live, others, TWICE) for others in ([], SIZES[1:]))
     for advice in (alone, beside):
@@ -47,7 +47,7 @@ def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
 
 
 @pytest.mark.parametrize("others", [(), ("400M",), ("400M", *"abcdef")])
-def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
+def test_advice_end_is_the_forecast_of_continuing(others):
     live = run("100M", 100_000_000, until=0.6)
     finished = [run(name, 400_000_000, seed=i) for i, name in enumerate(others)]
     advice = advise_on(live, finished, TWICE)
@@ -61,7 +61,7 @@ def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
     assert pressed["forecast"] == advice["forecast"] < shorter["loss"]
 
 
-def test_the_advice_is_plain_json_and_reads_nothing_that_is_still_to_come():
+def test_advice_is_json_and_reads_nothing_to_come():
     live, other = (run("100M", 100_000_000, until=0.5) for _ in range(2))
     advice = advise_on(live, SIZES[1:], TWICE)
     assert advice == advise_on(other, SIZES[1:], TWICE)
@@ -110,7 +110,7 @@ def test_the_best_size_is_told_where_two_sizes_are_known():
     assert found["best_size_low"] <= found["best_size"] <= found["best_size_high"]
 
 
-def test_a_finished_run_whose_rates_nobody_knows_moves_no_forecast_of_a_run_under_a_known_plan():
+def test_advise_on_ignores_runs_of_unknown_rates():
     live = run("100M", 100_000_000, until=0.5)
     blind = changed(run("400M", 400_000_000), learning_rates=np.empty(0))
     alone, beside = (advise_on(live, others, TWICE) for others in ([], [blind]))
@@ -156,7 +156,7 @@ def test_a_loss_that_rises_has_no_forecast():
     assert "the loss is rising: it is 7" in advice.sentence
 
 
-def test_a_log_that_ends_in_rows_that_are_no_numbers_says_so_first():
+def test_advise_on_a_log_that_ends_in_nan_says_so_first():
     whole = run("100M", 100_000_000, until=0.5)
     steps = np.arange(10, whole.progress.step + 1, 10)
     losses = np.interp(steps, whole.checkpoint_steps, whole.checkpoint_losses)

@@ -51,7 +51,7 @@ def told(capsys, *arguments):
     return status, output.out, output.err.strip().splitlines()[-1:]
 
 
-def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alike(curve):
+def test_advise_forecasts_alike_from_columns_and_files(curve):
     given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
     found = [toposcale.advise(source, **given) for source in (columns(), pd.DataFrame(columns()), curve, str(curve))]
     truth = law(100_000_000, wsd(), [FINAL])[0]
@@ -104,7 +104,7 @@ def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
     assert start[1]["loss_high"] - start[1]["loss_low"] < start[0]["loss_high"] - start[0]["loss_low"]
 
 
-def test_in_a_terminal_there_are_a_table_and_the_sentence_in_less_than_three_seconds(curve, capsys):
+def test_advise_command_takes_under_three_seconds(curve, capsys):
     start = time.process_time()
     status, output, _ = told(capsys, curve, *RUN, "--sizes", "4e8")
     assert time.process_time() - start < 3
@@ -132,7 +132,7 @@ def test_a_known_run_in_a_terminal(curve, tmp_path, capsys):
     ("missing", "asked"),
     [("--n-parameters", "n_parameters"), ("--tokens-per-step", "tokens_per_step"), ("--steps", "steps")],
 )
-def test_what_is_not_given_and_not_in_the_curve_is_asked_for_in_one_line(curve, capsys, missing, asked):
+def test_advise_asks_for_what_is_not_known(curve, capsys, missing, asked):
     at = RUN.index(missing)
     status, _, [line] = told(capsys, curve, *RUN[:at], *RUN[at + 2 :])
     assert status == 1
@@ -248,7 +248,7 @@ def test_rows_that_are_logged_without_a_loss_are_no_lost_losses():
     ]
 
 
-def test_an_answer_from_points_too_few_to_check_the_law_is_never_sure():
+def test_advise_from_too_few_points_is_not_confident():
     few = {name: values[:14:2] for name, values in columns().items()}
     advice = toposcale.advise(few, **GIVEN, sizes=[1.5e6, 100e6])
     assert advice["candidates"]
@@ -262,7 +262,7 @@ def test_a_known_run_that_rises_is_named():
         toposcale.advise(columns(), **GIVEN, known=[{"curve": rising, "n_parameters": 4e8}])
 
 
-def test_the_reason_of_a_finished_run_is_the_same_in_words_and_as_a_value():
+def test_advise_on_a_finished_run_gives_one_reason():
     advice = toposcale.advise(columns(until=1.0), **GIVEN)
     assert advice["no_advice_because"] == str(advice).splitlines()[0]
     assert "finished at step" in str(advice)
@@ -358,7 +358,7 @@ def test_a_plan_that_the_log_contradicts_is_named(curve):
         toposcale.advise(curve, **longer)
 
 
-def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
+def test_advise_on_a_finished_run_with_more_compute():
     advice = toposcale.advise(columns(until=1.0), **GIVEN, remaining=6e8 * 500_000 * FINAL, sizes=[4e8])
     assert advice["candidates"]
     assert not advice["no_advice_because"]
@@ -369,7 +369,7 @@ def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
 
 
 @pytest.mark.parametrize("option", [("--final", "0.1"), ("--peak", "1e-3"), ("--decay-start", "3200")])
-def test_a_part_of_a_schedule_without_a_schedule_is_refused_by_name(curve, capsys, option):
+def test_advise_refuses_a_part_without_a_schedule(curve, capsys, option):
     plan = ("--n-parameters", "1e8", "--tokens-per-step", "500000", "--steps", str(FINAL))
     status, _, [line] = told(capsys, curve, *plan, *option)
     assert status == 1
@@ -446,7 +446,7 @@ def test_a_stale_validation_loss_is_not_the_present_one(rows):
     assert "the training loss that was read, up to step 2,000, is in nats per token" in stale["assumed"]
 
 
-def test_a_validation_loss_of_the_second_half_is_the_present_one_and_its_step_is_said():
+def test_advise_says_the_step_of_the_validation_loss():
     rows = [(step, 0.5 + loss) for step, loss in zip(columns()["step"], columns()["loss"], strict=True) if step <= 1500]
     advice = toposcale.advise(with_validation(*rows), **GIVEN)
     assert (advice["metric"], advice["loss"]) == ("validation loss", rows[-1][1])
@@ -514,7 +514,7 @@ def test_a_log_that_starts_in_mid_run_needs_no_peak():
     assert advice["forecast"] == pytest.approx(stated["forecast"], rel=1e-6)
 
 
-def test_a_known_run_is_called_by_its_file_whose_name_may_hold_colons(curve, tmp_path, capsys):
+def test_known_run_has_the_name_of_its_file_with_colons(curve, tmp_path, capsys):
     other = tmp_path / "lr=3e-4:seed=1:done.csv"
     pd.DataFrame(columns(400_000_000, until=1.0)).to_csv(other, index=False)
     status, text, _ = told(capsys, curve, *RUN, "--known", f"{other}:4e8")
@@ -523,7 +523,7 @@ def test_a_known_run_is_called_by_its_file_whose_name_may_hold_colons(curve, tmp
     assert f"scale up to {other.name}" in text
 
 
-def test_a_finished_trainers_folder_is_finished_where_its_log_ends_before(tmp_path, capsys):
+def test_advise_on_a_trainer_whose_log_ends_before_its_end(tmp_path, capsys):
     """130 steps, of which every 50th is logged."""
     log = [{"step": step, "loss": 5.0 - step / 100} for step in (50, 100)]
     state = {"log_history": log, "max_steps": 130, "global_step": 130, "num_input_tokens_seen": 13_000}
@@ -605,7 +605,7 @@ def test_tokens_per_step_that_contradict_the_log_are_refused(tmp_path, share, ca
     assert re.search(told, capsys.readouterr().err)
 
 
-def test_tokens_per_step_may_be_rounded_and_a_known_run_has_its_own():
+def test_advise_accepts_rounded_tokens_per_step():
     assert toposcale.advise(with_tokens(524_288), **GIVEN).run.tokens_per_step == 500_000
     [known] = toposcale.advise(columns(), **GIVEN, known=[{"curve": with_tokens(250_000), "n_parameters": 1e7}]).others
     assert known.tokens_per_step == 250_000
@@ -745,7 +745,7 @@ def test_weights_are_counted_from_outside_of_the_curve_half(tmp_path):
 
 
 @pytest.mark.parametrize("is_adapter", [True, False])
-def test_the_weights_of_an_adapter_are_a_reason_for_low_confidence(tmp_path, is_adapter):
+def test_advise_on_an_adapter_is_not_confident(tmp_path, is_adapter):
     beside = {"adapter_config": {"base_model_name_or_path": "gpt2"}} if is_adapter else {}
     state_of(tmp_path / "run", 800, 3.0 + 10 * np.arange(10, 801, 10) ** -0.3, **beside)
     advice = toposcale.advise(tmp_path / "run", n_parameters=1e8, tokens_per_step=1e5, warmup_steps=0)
@@ -770,14 +770,14 @@ def test_each_fact_has_its_provenance():
     assert "524,288 tokens per step, as the log states" in advice["assumed"]
 
 
-def test_the_end_of_a_known_run_under_another_schedule_is_assumed_at_its_last_row():
+def test_known_run_ends_at_its_last_row():
     other = columns() | {"learning_rate": np.linspace(1e-3, 9e-4, len(columns()["step"]))}
     [known] = toposcale.advise(columns(), **GIVEN, known=[{"curve": other, "n_parameters": 1e7}]).others
     assert known.final_step == other["step"][-1] < FINAL
     assert known.facts.provenance("final_step") is Provenance.ASSUMED
 
 
-def test_a_known_run_under_another_schedule_ends_where_its_log_says(tmp_path):
+def test_known_run_under_another_schedule_ends_by_its_log(tmp_path):
     rows = pd.DataFrame(columns() | {"learning_rate": np.linspace(1e-3, 9e-4, len(columns()["step"]))})
     state = {"log_history": rows.to_dict("records"), "max_steps": 3000, "global_step": int(rows["step"].max())}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
@@ -798,7 +798,7 @@ def test_a_known_run_under_another_schedule_ends_where_its_log_says(tmp_path):
         ({"sizes": {"large": 4e8}}, "sizes \\(--sizes\\): .*large.* is not a number"),
     ],
 )
-def test_other_runs_and_sizes_of_a_wrong_type_are_refused_in_a_line(wrong, told):
+def test_advise_refuses_runs_and_sizes_of_a_wrong_type(wrong, told):
     with pytest.raises(UserError, match=told):
         toposcale.advise(columns(), **GIVEN, **wrong)
 

@@ -83,7 +83,7 @@ def test_a_model_of_unknown_size_has_no_part_in_power_laws(run):
     pd.testing.assert_frame_equal(made["scaling"], expected["scaling"])
 
 
-def test_a_warm_up_that_is_not_known_counts_as_the_longest_that_it_can_be():
+def test_warmups_of_an_unknown_warmup_are_the_longest():
     models = pd.DataFrame({"model": ["a", "b", "c"], "warmup_steps": [5, None, None], "warmup_at_most": [9, 7, None]})
     assert warmups_of(models) == {"a": 5, "b": 7}
     assert warmups_of(models[["model"]]) == {}
@@ -142,7 +142,7 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
     assert len(hashes) == 1
 
 
-def test_the_package_of_statistics_lists_and_loads_what_it_exports():
+def test_statistics_lists_and_loads_what_it_exports():
     assert dir(statistics) == sorted(statistics.__all__)
     assert all(callable(getattr(statistics, name)) for name in statistics.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):

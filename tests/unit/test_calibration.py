@@ -31,7 +31,7 @@ def test_the_factor_is_the_order_statistic_of_the_scores():
 
 
 @pytest.mark.parametrize("runs", [9, 19, 40])
-def test_intervals_that_are_far_too_narrow_hold_the_truth_as_often_as_they_say(runs):
+def test_calibrate_on_others_widens_narrow_intervals(runs):
     """Errors of heavy tails under intervals ten times too narrow, each run judged by the others."""
     rng = np.random.default_rng(3)
     held, stated = [], []
@@ -46,7 +46,7 @@ def test_intervals_that_are_far_too_narrow_hold_the_truth_as_often_as_they_say(r
     assert np.mean(held) >= stated[0] - 0.05
 
 
-def test_an_interval_that_cannot_be_stretched_has_no_known_coverage():
+def test_calibration_of_an_interval_that_cannot_stretch():
     own, coverage = calibrate([2.0] * 9)(Prediction(0.2, 0.0, 0.5))
     assert own == Prediction(0.2, 0.0, 0.5)
     assert np.isnan(coverage)

@@ -39,7 +39,7 @@ def test_what_can_be_done_with_the_runs_own_rest():
     assert rates[-1] == pytest.approx(wsd()[-1])
 
 
-def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
+def test_candidates_extend_with_more_compute():
     live = run("100M", 100_000_000, until=0.5)
     found = {c.name: c for c in candidates(live, [], Request(3 * live.flop_left, [4]))}
     assert found["extend"].steps == 3 * found["continue"].steps
@@ -57,7 +57,7 @@ def test_less_compute_presses_the_rest_of_the_plan_together():
     assert finish.target.learning_rates[-1] == pytest.approx(wsd()[-1])
 
 
-def test_a_size_stands_under_the_run_with_the_same_schedule_and_never_the_first_of_the_alphabet():
+def test_candidates_size_has_the_run_of_its_schedule():
     live = run("small", 100_000_000, until=0.5)
     flat = np.minimum((np.arange(FINAL + 1) + 1) / 200, 1.0) * 1e-3
     others = [run("aaa", 400_000_000, flat), run("zzz", 400_000_000)]

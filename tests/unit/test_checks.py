@@ -55,7 +55,7 @@ def test_a_curve_that_falls_has_advice():
 
 
 @pytest.mark.parametrize("size", [8_320, 1e5, 1e6, 1e11])
-def test_outside_the_sizes_of_published_trainings_no_answer_is_sure(size):
+def test_advice_outside_published_sizes_is_not_confident(size):
     """Far outside there is no choice at all, but a forecast of the end."""
     advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
     assert not advice.choice
@@ -80,7 +80,7 @@ def test_a_size_at_which_no_coverage_was_measured_is_said(size, is_said):
     assert ("the coverage of the intervals was never measured near" in told) == is_said
 
 
-def test_three_sizes_tell_the_law_of_sizes_where_no_published_training_was():
+def test_advice_outside_published_sizes_with_three_sizes():
     live, larger, smaller = run("1M", 1_000_000, until=0.7), run("4M", 4_000_000), run("500K", 500_000)
     assert not advise_on(live, [larger]).choice
     advice = advise_on(live, [larger, smaller])
@@ -88,7 +88,7 @@ def test_three_sizes_tell_the_law_of_sizes_where_no_published_training_was():
     assert not any("outside the sizes" in reason for reason in advice.reasons)
 
 
-def test_an_answer_is_sure_where_it_is_probable_enough_to_be_the_best():
+def test_advice_is_confident_from_a_probability_on():
     live = (run("100M", 100_000_000, until=share) for share in (0.2, 0.4))
     early, late = (advise_on(one, [], Request(multiples=(1.25,))) for one in live)
     assert early.decision.best.probability < CONFIDENT < late.decision.best.probability
@@ -97,7 +97,7 @@ def test_an_answer_is_sure_where_it_is_probable_enough_to_be_the_best():
 
 
 @pytest.mark.parametrize("scale", [12.0, 1000.0])
-def test_a_loss_that_no_vocabulary_has_is_asked_whether_it_is_a_perplexity(scale):
+def test_refuse_curve_asks_whether_a_loss_is_a_perplexity(scale):
     assert "perplexity?" in advise(scale * falling(STEPS, 0.01), STEPS).sentence
 
 
@@ -128,7 +128,7 @@ def test_the_training_itself_given_as_known_changes_nothing():
     assert (beside.sentence, beside["forecast"]) == (alone.sentence, alone["forecast"])
 
 
-def test_a_known_run_that_stopped_early_is_said_to_be_read_as_under_way():
+def test_advice_says_that_a_known_run_is_under_way():
     known = [{"curve": {"step": STEPS, "loss": 0.3 + falling(STEPS, 0.01)}, "n_parameters": 15e6}]
     advice = advise(falling(STEPS, 0.01), STEPS, known=known)
     assert any("is under way" in clause and "state its steps" in clause for clause in advice["assumed"])
@@ -193,7 +193,7 @@ def test_a_stretch_that_has_not_come_back_is_no_excursion():
     assert not is_excursion(losses).any()
 
 
-def test_a_finished_run_with_compute_to_spend_is_held_against_leaving_it():
+def test_advice_on_a_finished_run_with_compute_to_spend():
     whole = run("100M", 100_000_000)
     advice = advise_on(whole, [], Request(remaining=4 * whole.flop_of_steps(whole.final_step)))
     rows = {row["candidate"]: row for row in advice["candidates"]}
@@ -222,7 +222,7 @@ def long_run(n=400):
 
 
 @pytest.mark.parametrize("rows", [5, 15])
-def test_a_dip_of_a_few_rows_is_no_level_from_which_the_loss_rises(rows):
+def test_rise_ignores_a_dip_of_a_few_rows(rows):
     steps, losses = long_run()
     losses[250 : 250 + rows] *= 0.94
     assert not is_excursion(losses)[:250].any()
@@ -296,7 +296,7 @@ CONTINUED = {"n_parameters": 7e9, "tokens_per_step": 4e6, "steps": 2000}
 
 
 @pytest.mark.parametrize("first", [[(1, 5.5)], [(1, 2.95)], []])
-def test_advise_refuses_continued_pretraining_whatever_its_first_row(first):
+def test_advise_refuses_continued_pretraining(first):
     """A 7B model at 2.5 nats after 80 million tokens; its first batches may be of another text."""
     steps = np.arange(10, 1001, 10)
     losses = 2.2 + 0.42 * np.exp(-(steps - 10) / 30)
@@ -307,7 +307,7 @@ def test_advise_refuses_continued_pretraining_whatever_its_first_row(first):
 
 
 @pytest.mark.parametrize(("factor", "first", "said"), [(2, 24, True), (1, 24, False), (2, 2, True), (1, 2, False)])
-def test_a_warm_up_above_a_uniform_guess_is_a_sum_or_a_perplexity(factor, first, said):
+def test_refuse_curve_above_a_uniform_guess_in_the_warmup(factor, first, said):
     """But for the first steps, which a bad initialisation may lift."""
     steps = np.arange(first, 4800, 24)
     losses = factor * (2.4 + 6.2 * np.exp(-steps / 250) + 9 * (steps + 50.0) ** -0.5)
@@ -316,7 +316,7 @@ def test_a_warm_up_above_a_uniform_guess_is_a_sum_or_a_perplexity(factor, first,
     assert ("above the 14 nats of a uniform guess" in advise(losses, steps).sentence) == said
 
 
-def test_a_loss_that_drops_at_a_restart_is_a_reason_for_low_confidence():
+def test_advice_with_a_drop_at_a_restart_is_not_confident():
     steps, losses = long_run()
     again = {"step": np.append(steps[:300], steps[200:]), "loss": np.append(losses[:300], 0.98 * losses[200:])}
     advice = toposcale.advise(again, **OPTIONS)
@@ -347,7 +347,7 @@ def test_a_loss_that_no_training_from_scratch_gives_is_refused():
     assert "not for fine-tuning" in advice.sentence
 
 
-def test_soon_after_the_warm_up_there_is_an_answer_but_no_confidence():
+def test_advice_soon_after_the_warmup_is_not_confident():
     schedule = {"shape": "cosine", "warmup_steps": 3000, "final": 0.1}
     steps = np.arange(250, 4500, 25)
     advice = advise(falling(steps, 0.003), steps, schedule=schedule)
@@ -355,7 +355,7 @@ def test_soon_after_the_warm_up_there_is_an_answer_but_no_confidence():
     assert any("warm-ups have passed" in reason for reason in advice.reasons)
 
 
-def test_a_validation_loss_that_leaves_the_training_loss_is_no_confident_answer():
+def test_advice_with_a_departing_validation_loss():
     training = falling(STEPS, 0.003)
     validation = training + np.where(STEPS > 3500, 0.1, 0.02)
     columns = {"step": STEPS, "loss": training, "validation_loss": validation}
@@ -366,7 +366,7 @@ def test_a_validation_loss_that_leaves_the_training_loss_is_no_confident_answer(
 
 
 @pytest.mark.parametrize(("n_parameters", "first", "end"), [(124e6, 5.29, 3.1), (124e6, 4.5, 3.1), (7e9, 4.5, 2.9)])
-def test_a_training_that_begins_far_below_a_uniform_guess_is_refused(n_parameters, first, end):
+def test_refuse_run_that_begins_far_below_a_uniform_guess(n_parameters, first, end):
     """4,096 tokens a step: where it stands now is usual, where it began is not."""
     steps = np.arange(20, 20_001, 20)
     losses = end + (first - end) * (steps / 20) ** -0.3
@@ -395,7 +395,7 @@ def test_a_log_of_many_rows_needs_no_memory_for_each_window():
 
 
 @pytest.mark.parametrize(("falls", "is_refused"), [(0.03, True), (0.3, False)])
-def test_a_loss_far_above_the_usual_that_does_not_approach_it_is_refused(falls, is_refused):
+def test_refuse_run_far_above_the_usual_loss(falls, is_refused):
     """Losses of masked tokens have a plateau a nat above those of next tokens, which fall fast where they are so high."""
     steps = np.arange(20, 4001, 20)
     losses = 5.9 * (steps / 4000) ** -falls

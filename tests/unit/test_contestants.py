@@ -118,7 +118,7 @@ def test_power_law_without_offset_covers_the_ends_of_noisy_lines():
     assert 0.9 < np.mean(inside) <= 1.0
 
 
-def test_last_value_reaches_as_far_as_the_loss_moved_over_the_last_stretch():
+def test_last_value_interval_is_the_last_movement():
     run = a_run(lambda steps: 5 - 0.3 * np.log(steps), np.full(STEPS + 1, 1e-3))
     now = run.first(0.2)
     [end] = LastValue().fit(now).predict([run.target()])
@@ -153,7 +153,7 @@ def test_chinchilla_of_other_sources_is_fitted_to_their_ends():
 
 
 @pytest.mark.parametrize("name", [name for name in CONTESTANTS if name not in (JOINT, "collapse")])
-def test_contestant_forecasts_its_run_and_no_other_size_unless_it_knows_sizes(name):
+def test_contestant_forecasts_other_sizes_if_it_knows_them(name):
     run = a_run(annealing_losses(WSD, 0.2))
     larger = run.target()._replace(n_parameters=4e8, model="")
     others = [

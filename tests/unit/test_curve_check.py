@@ -109,7 +109,7 @@ def test_too_early_a_curve_is_not_refused(tmp_path, capsys):
         (30, 1, "30 rows are too few to tell"),
     ],
 )
-def test_whether_losses_are_smoothed_is_said_where_it_is_not_known(tmp_path, capsys, rows, alpha, because):
+def test_check_curve_says_that_smoothing_is_unknown(tmp_path, capsys, rows, alpha, because):
     noisy = 1.0 + FALLING[:rows] + 0.05 * np.random.default_rng(1).normal(size=rows)
     file = losses_file(tmp_path / "losses.csv", pd.Series(noisy).ewm(alpha=alpha, adjust=False).mean())
     assert main(["check", file]) == 0

@@ -29,7 +29,7 @@ def test_options_end_with_the_training_and_are_sorted_by_regret(now, decision):
     assert {weighed.candidate.decay_start for weighed in decision.candidates} >= {now.progress.step}
 
 
-def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decision):
+def test_when_to_decay_covers_the_measured_end(now, decision):
     best = decision.best
     assert best.loss.value < Joint().fit(now).forecast(now).value
     if best.candidate.name == "linear":
@@ -38,7 +38,7 @@ def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decis
         assert best.loss.low < truth < best.loss.high
 
 
-def test_decaying_now_gives_less_than_the_present_and_further_tokens_are_worth_something(now, decision):
+def test_when_to_decay_now_and_later(now, decision):
     assert decision.cooldown_loss.value < now.loss_curve.level
     assert decision.nats_per_billion_tokens > 0
 

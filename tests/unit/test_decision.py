@@ -29,7 +29,7 @@ def named(*names):
     return [Candidate(kinds[name], name, Target(1.0, np.ones(2), 1), 1, 1.0) for name in names]
 
 
-def test_the_probability_of_two_independent_candidates_is_that_of_their_difference():
+def test_weigh_two_independent_candidates():
     """N(3.0, 0.1^2) against N(3.1, 0.1^2): P = Phi(0.1 / (0.1 sqrt 2)) = 0.760."""
     decision = weigh(Known([3.0, 3.1], np.diag([0.01, 0.01])), named("continue", "scale up to b"))
     best, other = decision.candidates
@@ -47,7 +47,7 @@ def test_an_error_that_all_candidates_share_decides_nothing():
     assert best.expected_regret == pytest.approx(0.0, abs=1e-9)
 
 
-def test_the_gain_is_the_difference_to_finishing_with_its_interval():
+def test_weigh_gain_is_the_difference_to_continuing():
     """Var(a - b) = 0.04 + 0.09 - 2 x 0.03 = 0.07."""
     covariance = [[0.04, 0.03], [0.03, 0.09]]
     weighed = weigh(Known([3.0, 2.5], covariance), named("continue", "scale up to b")).candidates

@@ -89,7 +89,7 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     }
 
 
-def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():
+def test_decision_table_of_a_run_that_buys_no_larger_size():
     """60 steps are left: too few of twice the size, but enough of half."""
     schedule = wsd(600, warmup=60)
     family = [
@@ -101,7 +101,7 @@ def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping()
     assert own.loc["always_continue", "loss"] == family[1].progress.loss
 
 
-def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
+def test_decision_points_of_a_run_at_its_end():
     whole = run("100M", 100_000_000)
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
@@ -134,7 +134,7 @@ def test_seeds_of_a_configuration_count_once(monkeypatch):
     assert evaluated["its own"]["regret_low"].notna().all()
 
 
-def test_a_finished_run_is_advised_on_at_the_first_share_that_allows_it():
+def test_decision_points_at_the_first_share_with_advice():
     """A hundredth of its steps is within the warm-up; where no share allows an advice, the first one tells why."""
     late = decision_points(SIZES[:1], fractions=(0.5, 0.3, 0.01))
     assert [(point.fraction, point.advice.decision is None) for point in late] == [(0.3, False)]

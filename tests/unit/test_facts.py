@@ -31,7 +31,7 @@ def test_a_fact_is_unknown_without_a_value_and_zero_is_one():
     assert logged(tokens_per_step=np.nan, final_step=None).provenance("tokens_per_step") is None
 
 
-def test_the_first_source_of_a_fact_counts_and_each_fact_keeps_its_own():
+def test_merged_facts_have_the_first_source():
     assumed = RunFacts("").with_provenance(Provenance.ASSUMED, tokens_per_step=5.0, optimizer="adamw")
     facts = STATED.merged(logged(n_parameters=1_100_000, tokens_per_step=64.0, warmup_steps=9)).merged(assumed)
     assert (facts.model, facts.n_parameters, facts.tokens_per_step, facts.warmup_steps) == ("run", 1_000_000, 64.0, 0)
@@ -51,7 +51,7 @@ def test_two_sources_of_one_number_may_differ_by_rounding_alone(n_parameters):
     assert STATED.merged(assumed).n_parameters == 1_000_000
 
 
-def test_epochs_give_the_unique_tokens_only_where_the_tokens_are_known():
+def test_with_unique_tokens_where_tokens_are_known():
     whole = logged(tokens_per_step=100.0, final_step=40, epochs=8.0).with_unique_tokens()
     assert whole.unique_tokens == 500
     assert whole.provenance("unique_tokens") is Provenance.LOGGED

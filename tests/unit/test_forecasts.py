@@ -8,7 +8,7 @@ from planted_runs import family, tables
 from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 
 
-def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
+def test_trainings_from_tables_in_any_order_of_rows():
     histories = family(2)
     features, metrics, training, models = (table.sample(frac=1, random_state=0) for table in tables(histories))
     other_layer = features.assign(layer="blocks.0", value=-1.0)
@@ -64,7 +64,7 @@ def test_an_evaluation_by_hand():
     assert table.loc["combined", "improvement_low"] == pytest.approx(50.0)
 
 
-def test_every_method_is_held_against_the_best_that_reads_the_loss_or_the_size_alone():
+def test_evaluate_compares_with_the_best_baseline():
     rows = [
         (f"m{i}", 0.2, method, actual + error, actual - 1, actual + 1, actual, error, "")
         for method, error in (("power_law", 0.4), ("ridge_size", 0.1), ("ridge_loss", 0.2), ("topology_rate", 0.2))

@@ -26,7 +26,7 @@ def partial(x, y, *controls):
     return left @ right / np.sqrt((left @ left) * (right @ right))
 
 
-def test_the_statistic_is_the_mean_of_the_configurations_partial_correlations_by_their_degrees_of_freedom():
+def test_between_runs_statistic_by_hand():
     rng = np.random.default_rng(3)
     configurations = np.repeat(["a", "b"], [9, 14])
     x, y, control = rng.standard_normal((3, 23))
@@ -66,7 +66,7 @@ def test_all_permutations_counted_by_hand():
     assert test.p[0] == pytest.approx(expected, abs=4 * np.sqrt(2 * 0.25 / 4000))
 
 
-def test_slopes_that_differ_between_configurations_are_no_discovery():
+def test_between_runs_with_slopes_of_each_configuration():
     """Feature and outcome follow a control with the configuration's own slope, which goes the same way in both."""
     rng, rejected = np.random.default_rng(1), []
     configurations = np.repeat(list("abcd"), 12)
@@ -79,7 +79,7 @@ def test_slopes_that_differ_between_configurations_are_no_discovery():
     assert sum(rejected) <= 6
 
 
-def test_a_configuration_that_spreads_a_hundred_times_as_far_does_not_decide_alone():
+def test_between_runs_with_a_wide_configuration():
     rng = np.random.default_rng(2)
     configurations, spread = np.repeat(list("abcdef"), 12), np.repeat([1.0, 1, 1, 1, 1, 100], 12)
     x = rng.standard_normal(72)
@@ -90,7 +90,7 @@ def test_a_configuration_that_spreads_a_hundred_times_as_far_does_not_decide_alo
     assert units.correlation[0] == pytest.approx(own.correlation[0])
 
 
-def test_a_control_that_is_constant_within_the_configurations_costs_no_degree_of_freedom():
+def test_between_runs_with_a_constant_control():
     """Such as a learning rate. Less their mean its values are rounding noise, which no one may fit."""
     rng = np.random.default_rng(4)
     configurations = ["a"] * 7 + ["b"] * 7
@@ -103,7 +103,7 @@ def test_a_control_that_is_constant_within_the_configurations_costs_no_degree_of
     np.testing.assert_array_equal(beside.p, without.p)
 
 
-def test_configurations_without_enough_runs_are_left_out_and_counted():
+def test_between_runs_leaves_out_small_configurations():
     rng = np.random.default_rng(5)
     configurations = ["a"] * 12 + ["b"] * 4
     x, y, control = rng.standard_normal((3, 16))
@@ -116,7 +116,7 @@ def test_configurations_without_enough_runs_are_left_out_and_counted():
     assert (nothing.n_configurations, nothing.n_permutations) == (0, 0)
 
 
-def test_a_feature_that_does_not_vary_in_a_configuration_is_tested_in_the_others():
+def test_between_runs_of_a_feature_constant_in_one():
     rng = np.random.default_rng(6)
     x, y = rng.standard_normal((2, 20))
     x[10:] = 3.3
@@ -156,7 +156,7 @@ def study():
     return features, final, controls, models["configuration"].to_numpy()
 
 
-def test_the_false_positive_rate_is_kept_where_outcomes_follow_the_controls_of_each_configuration(study):
+def test_between_runs_keeps_its_false_positive_rate(study):
     """Outcomes: what the controls of each configuration tell, and permuted residuals. One slope for all rejects in half
     of them."""
     features, final, controls, configurations = study

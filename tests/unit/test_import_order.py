@@ -183,7 +183,7 @@ def test_what_the_library_imports_is_declared():
 
 
 @pytest.mark.parametrize("module", ["features.registry", "analysis.ridge", "forecasting.decision.advise"])
-def test_who_reads_the_registry_finds_every_feature_without_loading_homology(module):
+def test_registry_has_every_feature_without_homology(module):
     """In a process of its own, as a job of the workflow is."""
     asks = "from toposcale.features.registry import group_of; print(group_of('frobenius_norm'))"
     script = f"import sys, toposcale.{module}; {asks}; print('toposcale.homology' in sys.modules)"
@@ -215,7 +215,7 @@ def test_a_job_imports_what_it_needs_and_nothing_heavy_beside(script, needed):
     assert HEAVY & set(done.stdout.split()) == needed
 
 
-def test_advice_on_a_table_of_numbers_imports_neither_pandas_nor_what_it_does_not_call():
+def test_advise_on_numbers_imports_no_pandas():
     """They would take a third of the time."""
     curve, facts = ROOT / "examples" / "losses.csv", ["--n-parameters=25e6", "--tokens-per-step=5e5", "--steps=24000"]
     code = f"""

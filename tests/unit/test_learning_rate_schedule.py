@@ -19,7 +19,7 @@ GIVEN, LOGGED, RECOGNISED, UNKNOWN = ScheduleProvenance
 of_log = LearningRateSchedule.of_log
 
 
-def test_rates_before_the_first_row_are_asked_for_and_never_filled_in():
+def test_of_log_asks_for_rates_before_the_first_row():
     steps = np.arange(2000, 4001, 100)
     schedule = of_log(4000, steps, np.full(len(steps), 3e-4))
     assert schedule.provenance is UNKNOWN
@@ -32,7 +32,7 @@ def test_rates_before_the_first_row_are_asked_for_and_never_filled_in():
     assert schedule.rates[0] == pytest.approx(3e-4 / 2160)
 
 
-def test_a_known_warmup_is_filled_in_before_the_first_row_and_no_further():
+def test_of_log_fills_a_known_warmup_before_the_first_row():
     whole = Schedule("linear", 1e-3, 1000, 100).rates()
     steps = np.arange(100, 1001, 10)
     schedule = of_log(1000, steps, whole[steps], warmup_steps=100)
@@ -87,7 +87,7 @@ def printed(form):
     "change", [{"steps": 23000}, {"steps": 25000}, {"final": 0.0}, {"peak": 3.05e-4}, {"shape": "linear"}]
 )
 @pytest.mark.parametrize("form", [None, "%.5e", "%.9f"])
-def test_a_plan_that_the_logged_rates_contradict_by_little_is_refused(share, change, form):
+def test_of_log_refuses_a_small_contradiction(share, change, form):
     steps = np.arange(128, int(share * 24000), 128)
     rates = Schedule(**COSINE).rates()[steps]
     logged = rates if form is None else printed(form)(rates)
@@ -100,7 +100,7 @@ def test_a_plan_that_the_logged_rates_contradict_by_little_is_refused(share, cha
 @pytest.mark.parametrize("form", ["%.2e", "%.1e", "%.5f", "%.3g"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("shift", [-1, 0, 1])
-def test_a_plan_meets_a_log_that_prints_few_digits_and_counts_its_own_way(form, shape, shift):
+def test_of_log_accepts_few_digits_and_other_counts(form, shape, shift):
     more = {"decay_start": 700} if shape == "wsd" else {}
     plan = Schedule(shape, 6e-4, 1000, 100, 0.0 if shape == "constant" else 6e-5, **more)
     steps = np.arange(10, 990, 10)
@@ -110,7 +110,7 @@ def test_a_plan_meets_a_log_that_prints_few_digits_and_counts_its_own_way(form, 
     np.testing.assert_array_equal(schedule.rates, plan.rates())
 
 
-def test_a_plan_meets_a_log_of_32_bits_and_one_that_warms_up_from_above_0():
+def test_of_log_accepts_32_bits_and_a_warmup_from_above_0():
     plan = Schedule(**COSINE)
     steps = np.arange(100, 9600, 100)
     rates = plan.rates()[steps].astype(np.float32).astype(float)
@@ -159,7 +159,7 @@ def test_without_a_rate_nothing_is_known():
         ([], [], None),
     ],
 )
-def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps, rates, warmup):
+def test_warmup_of_log_ends_at_the_highest_rate(steps, rates, warmup):
     assert warmup_of_log(steps, rates) == warmup
 
 
@@ -184,7 +184,7 @@ def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps
         ([], [], np.nan, None),
     ],
 )
-def test_a_warm_up_that_was_not_logged_was_over_by_the_first_row_that_shows_it(steps, rates, peak, over):
+def test_longest_warmup_is_the_first_row_that_shows_it(steps, rates, peak, over):
     assert longest_warmup(steps, rates, peak) == over
 
 
@@ -257,7 +257,7 @@ def test_of_log_recognises_the_true_minimum_of_a_trainer(warmup, every):
         assert schedule.rates[-1] == pytest.approx(3e-3 * minimum, abs=1e-9)
 
 
-def test_of_log_recognises_a_line_whose_highest_row_is_of_the_warmup():
+def test_of_log_recognises_a_line_after_a_row_of_the_warmup():
     final_step, warmup = 8000, 2000
     steps = np.arange(20, 4001, 20)
     line = np.where(steps - 1 < warmup, (steps - 1) / warmup, (final_step - (steps - 1)) / (final_step - warmup))

@@ -154,7 +154,7 @@ class TwoOptimizers(Regression):
 
 
 @pytest.mark.parametrize("batches", [1, 3])
-def test_each_update_of_several_optimizers_counts_as_in_lightning(tmp_path, batches):
+def test_lightning_counts_updates_of_several_optimizers(tmp_path, batches):
     module, trainer = fit(tmp_path, module=TwoOptimizers(batches), every=3, limit_val_batches=0)
     steps = list(range(2, 2 * STEPS // batches + 1, 2))
     assert trainer.global_step == steps[-1]
@@ -168,13 +168,13 @@ def test_each_update_of_several_optimizers_counts_as_in_lightning(tmp_path, batc
     assert folder.facts()["final_step"] is None
 
 
-def test_the_last_step_of_several_optimizers_is_that_of_max_steps(tmp_path):
+def test_lightning_last_step_of_several_optimizers(tmp_path):
     fit(tmp_path, module=TwoOptimizers(), epochs=None, max_steps=8, limit_val_batches=0)
     folder = Folder(tmp_path / "topology", "mine")
     assert (folder.steps()[-1], folder.facts()["final_step"]) == (8, 8)
 
 
-def test_the_last_step_is_not_known_where_the_batches_of_an_update_change(tmp_path):
+def test_lightning_last_step_of_changing_batches(tmp_path):
     changes = lightning.callbacks.GradientAccumulationScheduler({0: 1, 1: 4})
     _, trainer = fit(tmp_path, more=[changes], limit_val_batches=0)
     assert trainer.global_step == BATCHES + BATCHES // 4
@@ -194,7 +194,7 @@ def test_a_value_that_an_evaluation_does_not_log_is_not_repeated(tmp_path):
     assert list(metrics["accuracy"]) == [0.5] * 4
 
 
-def test_a_fit_that_continues_a_training_which_lightning_does_not_know(tmp_path):
+def test_lightning_fit_that_continues_an_unknown_training(tmp_path):
     module, _ = fit(tmp_path, epochs=1, callback={"start": 30}, val_check_interval=6)
     log = rows(tmp_path, "training", "training")
     assert log["step"].tolist() == list(range(31, 31 + BATCHES))
@@ -206,7 +206,7 @@ def test_a_fit_that_continues_a_training_which_lightning_does_not_know(tmp_path)
     assert (facts["final_step"], facts["schedule"]) == (None, None)
 
 
-def test_the_schedule_reaches_to_the_last_step_that_the_user_gave(tmp_path):
+def test_lightning_schedule_reaches_the_stated_last_step(tmp_path):
     module, _ = fit(tmp_path, epochs=1, callback={"final_step": STEPS}, limit_val_batches=0)
     facts = Folder(tmp_path / "topology", "mine").facts()
     assert (facts["final_step"], facts["schedule"]["at"][-1]) == (STEPS, STEPS)
@@ -229,7 +229,7 @@ def test_a_schedule_by_epochs_is_no_plan_of_steps(tmp_path):
     assert Folder(tmp_path / "topology", "mine").facts()["schedule"] is None
 
 
-def test_schedulers_of_an_unknown_form_end_the_monitoring_and_not_the_fit(tmp_path, monkeypatch, capsys):
+def test_lightning_scheduler_of_an_unknown_form(tmp_path, monkeypatch, capsys):
     class WithoutInterval:
         """Configuration of a scheduler, whose interval the callback alone asks for."""
 
@@ -287,7 +287,7 @@ def test_a_fit_after_an_interrupted_one_opens_the_monitor_again(tmp_path):
     assert Folder(tmp_path, "mine").steps() == [0, 2, 4]
 
 
-def test_a_fit_that_fails_keeps_its_rows_and_lets_another_callback_begin(tmp_path):
+def test_lightning_fit_that_fails_keeps_its_rows(tmp_path):
     class Failing(Regression):
         def on_train_batch_start(self, batch, index):
             if self.trainer.global_step == 8:

@@ -92,7 +92,7 @@ def test_the_step_stands_in_either_place(tmp_path, config):
     assert rows == [{"model": "small", "step": 1000, "metric": "arc_easy.acc", "value": 0.5}]
 
 
-def test_a_model_is_known_by_its_repository_its_folder_or_its_name(tmp_path):
+def test_read_results_by_repository_folder_or_name(tmp_path):
     save(tmp_path / "pythia-70m", OLDER)  # of a repository that goes by another name
     save(tmp_path / "elsewhere", NEWER)
     save(tmp_path / "elsewhere", changed(NEWER, model_args="pretrained=a/b,revision=step5"), "other.json")
@@ -106,7 +106,7 @@ def test_a_model_is_known_by_its_repository_its_folder_or_its_name(tmp_path):
 
 @pytest.mark.parametrize("stated", ["EleutherAI/pythia-160m", "gpt2"])
 @pytest.mark.parametrize("known", [{}, {"pythia-160m": Evaluated("EleutherAI/pythia-160m")}])
-def test_a_file_that_names_another_model_than_its_folder_is_refused(tmp_path, stated, known):
+def test_read_results_refuses_a_file_of_another_folder(tmp_path, stated, known):
     save(tmp_path / "pythia-70m", changed(NEWER, model_args=f"pretrained={stated},revision=step5"))
     with pytest.raises(UserError, match=rf"it names the model {stated}, but lies in the folder of pythia-70m"):
         read_results(tmp_path, {"pythia-70m": Evaluated(), **known})
@@ -122,7 +122,7 @@ def test_a_file_that_names_another_model_than_its_folder_is_refused(tmp_path, st
         ("pythia-v1.1-70m", Evaluated(), "EleutherAI/pythia-70m"),
     ],
 )
-def test_an_entry_is_known_by_its_name_its_repository_or_the_last_part_of_it(tmp_path, entry, model, stated):
+def test_read_results_by_the_last_part_of_a_repository(tmp_path, entry, model, stated):
     save(tmp_path, changed(NEWER, model_args=f"pretrained={stated}"))
     rows = read_results(tmp_path, {"other": Evaluated("x/other"), entry: model}, tasks=["mmlu"])
     assert [row["model"] for row in rows] == [entry]
@@ -142,7 +142,7 @@ def test_a_glob_of_any_depth(tmp_path):
         read_results(f"{tmp_path}/*.txt", PYTHIA)
 
 
-def test_equal_values_twice_are_one_row_and_different_ones_an_error(tmp_path):
+def test_read_results_of_a_metric_with_two_values(tmp_path):
     save(tmp_path, NEWER, "a.json")
     save(tmp_path, NEWER, "b.json")
     assert len(read_results(tmp_path, PYTHIA)) == 4

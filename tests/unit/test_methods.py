@@ -47,7 +47,7 @@ def test_what_comes_after_the_cut_moves_nothing(method):
     assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
 
 
-def test_ridge_never_reads_the_final_loss_of_another_seed_of_the_same_size():
+def test_ridge_reads_no_loss_of_the_same_size():
     histories = [*family(), changed(run(2, seed=1), model="model-2.seed1", seed=1)]
     cut = [history.first(0.3) for history in histories]
     finished = {history.model: history for history in histories}
@@ -199,7 +199,7 @@ def test_a_run_under_way_has_rows_up_to_where_it_has_come():
     assert set(table[table["model"] == "model-1"]["fraction"]) == {0.2, 0.5}
 
 
-def test_sizes_that_have_not_started_are_forecast_by_the_joint_law_alone():
+def test_forecast_table_of_sizes_that_have_not_started():
     # L0 falls as N^-0.3 from 1 above what no size gets below, in the place of 0.2 a size.
     moved = [0.2 * number + 3 ** (-0.3 * number) - 1 for number in range(3)]
     histories = [

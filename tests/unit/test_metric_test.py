@@ -40,7 +40,7 @@ def answers(table, *args, **options):
     return {(row.metric, row.question): row for row in rows.itertuples()}
 
 
-def test_a_metric_with_the_residuals_of_the_loss_is_found_within_and_one_that_leads_ahead():
+def test_test_metric_finds_planted_metrics():
     found = answers(run_of(0))
     assert [found[name, "within runs"].answer for name in ("same", "leads", "drifts")] == ["yes", "no", "no"]
     assert [found[name, "ahead"].answer for name in ("same", "leads", "drifts")] == ["no", "yes", "no"]
@@ -73,7 +73,7 @@ def test_noisy_losses_are_the_loss_and_independent_noise():
     assert abs((noise[300:] @ (loss - loss.mean())).mean()) < 0.05
 
 
-def test_ahead_by_two_checkpoints_does_not_hold_the_future_of_the_metric_fixed():
+def test_test_metric_ahead_by_two_checkpoints():
     table = run_of(1, 230)
     table["leads"] = table["leads"].shift(1, fill_value=0.0)  # tells the loss of now, and nothing of what comes
     table["two"] = np.append(table["validation_loss"].diff().to_numpy()[2:], [0, 0]) + 0.01 * table["drifts"]
@@ -154,7 +154,7 @@ def test_values_that_are_not_finite_are_left_out_and_counted():
     assert test.to_frame()["n_points"].iloc[0] == N - 5
 
 
-def test_a_course_that_unrelated_runs_share_is_no_answer_without_covariates():
+def test_test_metric_of_a_course_that_unrelated_runs_share():
     shared = np.random.default_rng(5).standard_normal(N)
     tables = [
         run_of(seed).assign(
@@ -232,12 +232,12 @@ def test_a_wrong_option_is_named(options, message):
         toposcale.test_metric(run_of(0), **options)
 
 
-def test_two_runs_in_one_table_without_a_column_of_runs_are_a_question():
+def test_test_metric_asks_for_the_column_of_runs():
     with pytest.raises(UserError, match=r"the step goes back at row 81; .* \(--run\)"):
         toposcale.test_metric(pd.concat([run_of(0), run_of(1)], ignore_index=True))
 
 
-def test_the_command_prints_answers_and_writes_json_and_a_picture(log, tmp_path, capsys):
+def test_metric_command_prints_answers_json_and_a_picture(log, tmp_path, capsys):
     picture = tmp_path / "metric.svg"
     options = ["test-metric", str(log), "--metric", "same,drifts", "leads", "--warmup-steps", "0"]
     assert main([*options, "--json", "--plot", str(picture)]) == 0
@@ -259,7 +259,7 @@ def test_a_result_is_a_line_a_table_and_a_picture():
     assert len(axes.lines) == 1 + 2 * 2
 
 
-def test_surrogates_keep_the_trend_and_the_spectrum_and_nothing_else():
+def test_phase_randomised_keeps_trend_and_spectrum():
     random, time = np.random.default_rng(0), np.arange(300)
     walk = np.cumsum(random.standard_normal(300)) + 0.5 * time
     drawn = phase_randomised(walk, 500, random)

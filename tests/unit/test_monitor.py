@@ -145,7 +145,7 @@ def test_evaluations_between_snapshots_are_told(tmp_path, capfd):
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_an_evaluation_after_the_last_step_is_of_the_last_snapshot(tmp_path, capfd):
+def test_monitor_gives_a_late_evaluation_to_the_last_snapshot(tmp_path, capfd):
     model = small_model()
     with monitor(tmp_path, every=2, final_step=3) as watching:
         for _ in range(3):
@@ -187,7 +187,7 @@ def test_the_names_of_wrappers_are_left_out(tmp_path):
         assert set(features(tmp_path, step)["layer"]) == {"0.weight", "1.weight", "3.weight", "all"}
 
 
-def test_a_snapshot_that_is_due_too_early_is_dropped_and_said_so_once(tmp_path, capfd):
+def test_monitor_drops_a_snapshot_due_too_early_and_says_so_once(tmp_path, capfd):
     model = small_model()
     with monitor(tmp_path, when_busy="drop") as watching:
         watching.step(model, 1.0)
@@ -208,7 +208,7 @@ def test_a_snapshot_that_is_due_too_early_is_dropped_and_said_so_once(tmp_path, 
 
 
 @pytest.mark.parametrize("last_step", [2, 3])
-def test_the_final_weights_are_measured_though_the_snapshot_before_is_in_work(tmp_path, last_step):
+def test_finish_measures_the_final_weights_after_one_in_work(tmp_path, last_step):
     model = small_model()
     watching = monitor(tmp_path, every=2, when_busy="drop")
     watching.snapshot(model)
@@ -220,7 +220,7 @@ def test_the_final_weights_are_measured_though_the_snapshot_before_is_in_work(tm
     assert Folder(tmp_path, "tiny").steps() == [0, last_step]
 
 
-def test_an_error_in_the_background_is_a_line_and_the_next_snapshot_has_its_chance(tmp_path, capfd):
+def test_monitor_goes_on_after_an_error_in_the_background(tmp_path, capfd):
     model = small_model()
     (tmp_path / "features").write_text("in the way")
     with monitor(tmp_path) as watching:
@@ -255,7 +255,7 @@ def test_a_killed_background_process_is_told_and_started_again(tmp_path, capfd):
     assert "4 snapshots, 2 dropped" in cost
 
 
-def test_a_background_process_that_is_killed_each_time_is_given_up(tmp_path, capfd):
+def test_monitor_gives_up_a_process_that_is_killed_each_time(tmp_path, capfd):
     model = small_model()
     with monitor(tmp_path) as watching:
         for _ in range(2):
@@ -276,7 +276,7 @@ def kill_worker(watching):
 
 
 @pytest.mark.parametrize("when_busy", ["drop", "wait"])
-def test_a_frozen_background_process_is_waited_for_until_the_timeout(tmp_path, capfd, when_busy):
+def test_monitor_waits_for_a_frozen_process_until_timeout(tmp_path, capfd, when_busy):
     model = small_model()
     watching = monitor(tmp_path, timeout=0.2, when_busy=when_busy)
     watching.step(model)
@@ -346,7 +346,7 @@ def test_a_folder_that_cannot_be_written_is_a_line(tmp_path, capfd):
     assert str(tmp_path / "models") in line
 
 
-def test_a_relative_folder_stays_the_same_where_the_training_changes_its_directory(tmp_path, monkeypatch):
+def test_monitor_keeps_its_folder_when_the_directory_changes(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     with monitor("rows") as watching:
@@ -369,7 +369,7 @@ def test_a_matrix_that_is_named_as_the_whole_model_is_refused(tmp_path, capfd, n
     assert not list(Folder(tmp_path, "tiny").files("features/weights"))
 
 
-def test_weights_whose_names_differ_by_that_of_a_wrapper_are_kept_apart(tmp_path):
+def test_monitored_weights_of_wrappers_are_kept_apart(tmp_path):
     model = small_model()
     model.add_module("module", small_model(1))
     model.add_module("_orig_mod", small_model(2))
@@ -380,7 +380,7 @@ def test_weights_whose_names_differ_by_that_of_a_wrapper_are_kept_apart(tmp_path
     assert len(layers) == 9
 
 
-def test_rows_that_are_left_out_count_for_the_scale_of_neural_persistence(tmp_path):
+def test_monitored_weights_scale_by_rows_that_are_left_out(tmp_path):
     model = small_model()
     with torch.no_grad():
         model[0].weight[3] *= 100
@@ -394,7 +394,7 @@ def test_rows_that_are_left_out_count_for_the_scale_of_neural_persistence(tmp_pa
         assert rows["neural_persistence_p2"] == expected["1.weight"]["neural_persistence_p2"]
 
 
-def test_the_background_process_ends_with_a_training_that_is_killed(tmp_path):
+def test_worker_ends_with_a_training_that_is_killed(tmp_path):
     program = f"""
 import os, sys, torch
 from toposcale.monitor import TopologyMonitor
@@ -459,7 +459,7 @@ def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
     assert log["step"].to_pylist() == [1, 2, 3]
 
 
-def test_what_is_logged_once_more_of_a_step_replaces_the_row_before(tmp_path):
+def test_log_replaces_the_row_of_a_step_logged_again(tmp_path):
     model = small_model()
     with monitor(tmp_path, every=2) as watching:
         for step in range(1, 6):
@@ -577,7 +577,7 @@ def test_an_open_run_of_weights_and_biases_gets_the_values(tmp_path, monkeypatch
     assert commit is False
 
 
-def test_open_runs_of_mlflow_and_trackio_get_the_values_and_closed_ones_nothing(tmp_path, monkeypatch):
+def test_show_writes_to_open_runs_of_mlflow_and_trackio(tmp_path, monkeypatch):
     rows, opened = [], [None]
     mlflow = types.SimpleNamespace(
         active_run=lambda: opened[0], log_metrics=lambda row, step, synchronous: rows.append((row, step, synchronous))
@@ -605,7 +605,7 @@ def test_an_alert_is_a_line_and_a_call(tmp_path, capfd):
     assert capfd.readouterr().err.count("tiny: since step 3: the loss is not a finite number") == 1
 
 
-def test_a_function_that_fails_at_an_alert_is_told_once_and_the_monitoring_goes_on(tmp_path, capfd):
+def test_on_alert_that_fails_is_reported_once(tmp_path, capfd):
     def fails(alert):
         raise RuntimeError(f"no network for {alert.kind}")
 
@@ -666,7 +666,7 @@ def test_the_background_process_imports_only_what_it_needs():
     assert not {"torch", "pandas", "matplotlib", "transformers", "scipy.optimize"} & set(done.stdout.split())
 
 
-def test_a_training_that_begins_again_keeps_no_fact_of_the_one_before(tmp_path):
+def test_monitor_that_begins_again_keeps_no_earlier_fact(tmp_path):
     for facts in ({"final_step": 5000, "tokens_per_step": 8192}, {}):
         TopologyMonitor(tmp_path, "m", overwrite=True, **facts).close()
     assert set(Folder(tmp_path, "m").facts().values()) == {None}
@@ -705,7 +705,7 @@ def test_two_monitors_of_one_name_do_not_mix_their_rows(tmp_path, options):
         monitor(tmp_path, **options).close()
 
 
-def test_the_lock_of_a_killed_training_is_released_though_a_child_of_it_lives(tmp_path):
+def test_lock_of_a_killed_training_is_released_by_its_child(tmp_path):
     program = f"""
 import os, time
 from toposcale.monitor import TopologyMonitor
@@ -735,7 +735,7 @@ time.sleep(600)
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_forked_child_does_not_keep_the_background_process_alive(tmp_path):
+def test_worker_is_not_kept_alive_by_a_forked_child(tmp_path):
     program = f"""
 import os, signal, subprocess, time, torch
 from toposcale.monitor import TopologyMonitor
@@ -788,7 +788,7 @@ def test_snapshots_have_the_change_since_the_one_before(tmp_path):
     assert changes["all"] == pytest.approx(0.5 * first["0.weight", "frobenius_norm"] / first["all", "frobenius_norm"])
 
 
-def test_a_scheduler_of_which_nothing_is_known_beforehand_has_no_schedule():
+def test_schedule_of_an_unpredictable_scheduler_is_none():
     rates = [1.0, 0.5, 0.0]
     scheduler = types.SimpleNamespace(base_lrs=[0.1], lr_lambdas=[rates.__getitem__])
     assert hooks.schedule_of(scheduler, 2) == {"at": [0, 1, 2], "values": [0.1, 0.05, 0.0]}
@@ -824,7 +824,7 @@ assert not {"torch", "transformers", "lightning"} & set(sys.modules)
     assert run_training(program, subprocess.DEVNULL) == (0, "")
 
 
-def test_without_the_facts_of_a_forecast_a_snapshot_loads_nothing_for_it(tmp_path):
+def test_worker_without_facts_loads_nothing_for_a_forecast(tmp_path):
     code = f"""
 import sys
 from pathlib import Path
@@ -849,7 +849,7 @@ print(outcome.error, {{"scipy.optimize", "toposcale.forecasting.decision.advice"
         ("on_alert", "print", "on_alert must be a func"),
     ],
 )
-def test_an_argument_that_would_fail_in_the_training_is_refused_at_its_start(tmp_path, argument, value, line):
+def test_monitor_refuses_a_wrong_argument_at_the_start(tmp_path, argument, value, line):
     with pytest.raises(TypeError, match=f"^{line}"):
         TopologyMonitor(tmp_path, **{argument: value})
 
@@ -912,7 +912,7 @@ print("trained")
     )
 
 
-def test_monitors_that_are_closed_leave_nothing_to_close_in_children(tmp_path):
+def test_close_leaves_nothing_to_close_in_children(tmp_path):
     before = len(locks._OPEN)
     for _ in range(3):
         with monitor(tmp_path, overwrite=True) as watching:
@@ -922,7 +922,7 @@ def test_monitors_that_are_closed_leave_nothing_to_close_in_children(tmp_path):
     assert len(locks._OPEN) == before
 
 
-def test_what_is_logged_at_the_step_of_a_snapshot_survives_a_kill(tmp_path):
+def test_log_at_the_step_of_a_snapshot_survives_a_kill(tmp_path):
     program = f"""
 import os, signal, torch
 from toposcale.monitor import TopologyMonitor

@@ -73,7 +73,7 @@ def test_one_curve_is_compared_with_published_runs():
     assert track.expected - track.low == pytest.approx(1.96 * np.hypot(0.34, 0.106), rel=1e-3)
 
 
-def test_tokens_per_step_of_a_micro_batch_are_found_and_no_answer_is_confident():
+def test_tracks_name_tokens_of_a_micro_batch():
     """12,288 for 491,520, without accumulation and devices: it passes for a young run, and the factor that fits is said."""
     right, wrong = (advise_on(published_run(tokens), [], Request(multiples=(2,))) for tokens in (491_520, 12_288))
     assert right["confident"]

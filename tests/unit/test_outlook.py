@@ -58,7 +58,7 @@ def test_a_finished_training_and_a_rising_one_have_no_forecast(tmp_path):
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_a_loss_far_from_that_of_three_finished_sizes_is_off_track(tmp_path, shift):
+def test_outlook_of_a_loss_off_track_of_three_sizes(tmp_path, shift):
     for size in (5_000_000, 12_000_000, 25_000_000):
         written(tmp_path, f"of-{size}", curve(size, 1.0), n_parameters=size)
     found = outlook(written(tmp_path, "live", curve(SIZE, 0.5, shift))).alerts

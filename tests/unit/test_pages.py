@@ -57,7 +57,7 @@ def test_no_costs_are_an_empty_table(tmp_path):
     assert provenance.runtimes(tmp_path, []).empty
 
 
-def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
+def test_rerun_names_every_revision_and_changed_files():
     stored = {"revision": "a" * 40, "versions": json.dumps({"numpy": "2.4"})}
     tables = {
         "features": stored,
@@ -108,7 +108,7 @@ def test_a_cell_is_what_people_read_and_what_it_is_sorted_by(value, text, key):
     assert report.cell(value) == (text, key)
 
 
-def test_long_tables_are_listed_by_whole_models_and_say_how_many_rows_there_are():
+def test_listing_of_a_long_table_says_how_many_rows_it_has():
     rows = pd.DataFrame({"model": ["a", "a"], "layer": ["all", "wte"], "feature": ["h0_total"] * 2, "n": [1, 2]})
     listed = report.listing("transitions", rows)
     assert listed.rows.to_dict("list") == {"model": ["a"], "feature": ["h0_total"], "n": [1]}
@@ -186,7 +186,7 @@ PICTURES = [picture_of("verdict"), picture_of("loss_curves")]
 
 
 @pytest.mark.parametrize("found_nothing", [UNTESTED, POWERLESS])
-def test_what_could_not_be_found_out_is_left_out_of_the_report_of_ones_own_run(found_nothing):
+def test_report_of_ones_own_run_leaves_out_what_was_not_tested(found_nothing):
     for last, claims, is_shown in (
         (found_nothing, None, False),
         ("None found", None, True),
@@ -209,7 +209,7 @@ def test_the_first_answers_stand_above_the_cards_of_ones_own_run():
     assert 'id="first"' not in report_of([], claims=NO_CLAIMS)
 
 
-def test_tables_and_buttons_that_say_nothing_are_left_out_of_the_report_of_one_model():
+def test_report_of_one_model_leaves_out_empty_tables():
     one = {"source": "weights", "feature": "h0_total"}
     named = {
         "scaling": pd.DataFrame([one | {"reason": "1 size; this law needs at least 3"}]),
@@ -227,7 +227,7 @@ def test_tables_and_buttons_that_say_nothing_are_left_out_of_the_report_of_one_m
         assert 'data-value="curvature"' not in page
 
 
-def test_one_checkpoint_has_the_values_of_its_layers_and_no_charts():
+def test_report_of_one_checkpoint_has_values_and_no_charts():
     features = figure_tables.features_table()
     last = features[features["step"] == features["step"].max()]
     page = report_of([], figure_tables.models_table()[:1], features=last)
@@ -239,7 +239,7 @@ def test_one_checkpoint_has_the_values_of_its_layers_and_no_charts():
     assert '<section id="training">' in whole
 
 
-def test_a_loss_and_a_layer_that_end_as_nan_are_not_told_as_if_they_were_whole():
+def test_cards_say_from_which_step_a_loss_is_not_finite():
     rows = [("m", step, "training_loss", value) for step, value in ((1, 2.0), (2, 1.5), (3, np.nan), (4, np.nan))]
     metrics = pd.DataFrame(rows, columns=["model", "step", "metric", "value"])
     assert cards._loss(metrics) == "training loss 1.5 at step 2; not finite from step 3 on"
@@ -259,7 +259,7 @@ def test_the_card_of_a_planned_model_asks_for_no_losses():
     assert "Loss" not in lines
 
 
-def test_models_that_end_at_other_steps_have_their_layers_in_one_table():
+def test_layer_table_has_models_that_end_at_other_steps():
     norms = [("a", 1, 2.0), ("a", 2, 3.0), ("a", 3, 4.0), ("b", 2, 2.0), ("b", 1, 4.0)]
     key = {"source": "weights", "layer": "w", "feature": "frobenius_norm"}
     features = pd.DataFrame([key | {"model": model, "step": step, "value": value} for model, step, value in norms])
@@ -267,7 +267,7 @@ def test_models_that_end_at_other_steps_have_their_layers_in_one_table():
     assert set(table.itertuples(index=False, name=None)) == {("a", "w", 2.0), ("b", "w", 0.5)}
 
 
-def test_a_run_without_weights_has_a_table_of_layers_without_rows():
+def test_layer_table_without_weights_has_no_rows():
     columns = ["model", "source", "feature", "layer", "step", "value"]
     features = pd.DataFrame(columns=columns).astype({"step": int, "value": float})
     table = cards.layer_table(pd.DataFrame({"model": ["m"]}), features)
@@ -280,7 +280,7 @@ def test_the_heading_counts_the_models(n_models):
     assert f"<h1>Run “mine”: {n_models} model{'s' * (n_models > 1)}</h1>" in page
 
 
-def test_a_caption_names_the_largest_model_only_where_there_are_several():
+def test_caption_names_the_largest_of_several_models():
     heat_map, overview = FIGURES["layer_heat_map"], FIGURES["overview"]
     assert heat_map.full_caption(1) == heat_map.caption
     assert heat_map.full_caption(2) == f"{heat_map.caption} Of a model of the largest size."
@@ -330,14 +330,14 @@ def test_a_run_that_trains_its_models_says_on_what():
     assert "500 steps of 4 × 16 tokens" in facts["Training"]
 
 
-def test_the_features_of_layers_are_counted_beside_those_of_the_whole_model():
+def test_what_was_run_counts_features_of_layers_and_models():
     measured = provenance_of(["gpt"], sources=("weights", "embeddings"))[1]["Measured"]
     assert measured.split("; ") == [
         f"2 features of the {source}, 1 of them of the whole model" for source in ("embeddings", "weights")
     ]
 
 
-def test_a_run_of_models_that_were_not_trained_here_names_no_training_and_no_text_it_did_not_read():
+def test_what_was_run_names_no_training_of_fetched_models():
     lede, facts = provenance_of(["folder", "hub"])
     assert "1 downloaded from the Hugging Face Hub, 1 read from a folder" in lede
     assert "trained" not in lede
@@ -359,7 +359,7 @@ def test_models_of_several_origins_are_counted():
     assert "Training" in facts
 
 
-def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
+def test_drawing_has_names_of_its_own_and_marks_models(tmp_path):
     """Two figures in a page must not answer to each other's names."""
     tables = figure_tables.models_table(), figure_tables.features_table(source="embeddings")
     figure = load("embeddings_over_training")(models=tables[0], features=tables[1])
@@ -414,7 +414,7 @@ def test_a_column_keeps_its_gaps():
     }
 
 
-def test_units_are_those_of_the_registry_whatever_brackets_a_name_has():
+def test_described_has_the_units_of_the_registry():
     named = {
         ("weights", "h0_count"): ("H₀ bars", "count"),
         ("embeddings", "h0_total"): ("H₀ total persistence", "embedding units"),
@@ -498,7 +498,7 @@ def test_a_large_run_keeps_the_longest_bars_and_says_so(monkeypatch):
     assert part["deaths"][:longest] == pytest.approx(np.sort(chosen["death"])[::-1][:longest].tolist(), rel=1e-3)
 
 
-def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
+def test_columns_tell_a_missing_value_from_nan():
     features = figure_tables.features_table()
     series = features[
         (features["model"] == "tiny-3k") & (features["feature"] == "h0_total") & (features["layer"] == "all")
@@ -534,7 +534,7 @@ def test_the_explorer_is_the_same_for_the_same_tables():
     assert parts() == parts()
 
 
-def test_numbers_are_rounded_to_significant_digits_and_what_is_not_finite_is_none():
+def test_rounded_has_significant_digits_and_none():
     assert columns.rounded([123456.0, -0.000123456, np.nan, np.inf, 0.0], 3) == [123000.0, -0.000123, None, None, 0.0]
 
 
@@ -542,7 +542,7 @@ def test_numbers_are_rounded_to_significant_digits_and_what_is_not_finite_is_non
     "facts",
     ["[]", "{", '{"n_parameters": "many"}', '{"final_step": [1]}', '{"schedule": 3, "n_parameters": 9}', "\xff"],
 )
-def test_the_page_that_follows_a_training_tells_what_is_wrong_with_a_file_and_stays(tmp_path, facts):
+def test_watch_says_what_is_wrong_with_a_file_and_stays(tmp_path, facts):
     folder = Folder(tmp_path, "one")
     log = records.Log(folder)
     for step in range(3):
@@ -566,7 +566,7 @@ def saved_checkpoint(path, step):
     return checkpoint
 
 
-def test_the_page_that_follows_a_training_names_a_damaged_state_of_its_trainer(tmp_path):
+def test_watch_names_a_damaged_trainer_state(tmp_path):
     for step in (10, 20):
         checkpoint = saved_checkpoint(tmp_path, step)
         state = {"log_history": [{"step": at, "loss": 4.0} for at in range(1, step)], "global_step": step}
@@ -669,7 +669,7 @@ def test_a_file_that_is_no_monitors_hides_no_model(tmp_path):
 
 
 @pytest.mark.parametrize("tokens_per_step", [np.nan, 100.0])
-def test_without_tokens_no_advice_says_that_it_may_be_no_language_model(tokens_per_step):
+def test_outlooks_without_tokens_ask_for_a_language_model(tokens_per_step):
     steps = np.arange(10.0, 60.0, 10.0)
     log = {"step": steps, "loss": np.linspace(1, 2, 5), "learning_rate": np.full(5, 1e-3)}  # rises: no advice
     schedule = LearningRateSchedule(100, np.full(101, 1e-3))

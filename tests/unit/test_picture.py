@@ -39,7 +39,7 @@ def test_another_suffix_is_refused(advice, tmp_path):
         advice.plot(tmp_path / "advice.gif")
 
 
-def test_a_notebook_has_the_picture_and_the_text_and_repr_is_one_line(advice):
+def test_advice_in_a_notebook_has_picture_and_text(advice):
     page = advice._repr_html_()
     assert "<svg" in page
     assert "a $ &lt; b: step 6,000 of 12,000" in page

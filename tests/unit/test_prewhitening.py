@@ -141,7 +141,7 @@ def test_a_copy_of_the_control_says_nothing_beyond_it():
     assert np.isnan(result.p[0, 0])
 
 
-def test_a_curve_of_the_norm_says_nothing_beyond_the_norm_and_its_square():
+def test_residual_test_given_a_norm_and_its_square():
     """A feature that is norm^1.3 but for a thousandth of noise, where the norm tells of the loss."""
     rng = np.random.default_rng(10)
     found = {"norm": 0, "norm and square": 0}
@@ -155,7 +155,7 @@ def test_a_curve_of_the_norm_says_nothing_beyond_the_norm_and_its_square():
     assert found["norm and square"] <= 0.08 * 200
 
 
-def test_residuals_recover_the_noise_of_an_autoregression_around_a_trend():
+def test_prewhiten_recovers_the_noise_of_an_autoregression():
     rng = np.random.default_rng(8)
     n = 400
     noise = rng.standard_normal(n)

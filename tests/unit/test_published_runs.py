@@ -48,7 +48,7 @@ def test_load_published_runs_chooses_by_source_and_tags():
         load_published_runs("lr-schedule")
 
 
-def test_load_published_runs_without_a_clone_says_where_the_rest_is(monkeypatch, tmp_path, runs):
+def test_load_published_runs_says_where_the_rest_is(monkeypatch, tmp_path, runs):
     """As the package alone has it: every licence is stated, and a source without one is refused by name."""
     monkeypatch.setattr(published_runs, "CLONED", tmp_path)
     packaged = load_published_runs()
@@ -59,7 +59,7 @@ def test_load_published_runs_without_a_clone_says_where_the_rest_is(monkeypatch,
         load_published_runs(["xlstm", "lr-scheduling"])
 
 
-def test_no_run_is_in_both_folders_and_each_is_where_its_licence_says():
+def test_load_published_runs_has_each_run_once():
     packaged, cloned = (pd.read_csv(folder / "runs.csv") for folder in (published_runs.PACKAGED, published_runs.CLONED))
     assert not set(packaged["run"]) & set(cloned["run"])
     assert all(published_runs.SOURCES[name].licence for name in packaged["source"])

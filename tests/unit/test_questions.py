@@ -18,7 +18,7 @@ def test_the_page_tells_every_question_and_what_it_holds_fixed(control):
     assert re.search(row, (ROOT / "docs/statistics.md").read_text())
 
 
-def test_every_question_takes_its_numbers_from_a_column_of_the_correlations():
+def test_questions_read_columns_of_the_correlations():
     for control in questions():
         assert control.estimate in TABLES["pooled_correlations"].names
 

@@ -27,7 +27,7 @@ def test_a_rate_forecast_by_hand():
     assert prediction.low == pytest.approx(prediction.high)
 
 
-def test_fewer_than_four_checkpoints_after_the_warmup_say_how_the_loss_moves_not_how_the_series_does():
+def test_rate_forecaster_refuses_few_checkpoints():
     """Through three points any series gives nearly the same forecast, noise too: it is refused."""
     with pytest.raises(NoForecast, match="fewer than 4 points"):
         RateForecaster().fit(run(0).first(0.19))

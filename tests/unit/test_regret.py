@@ -40,7 +40,7 @@ def test_a_policy_that_chose_nothing_has_no_regret_but_a_reason():
     assert (row["best"], row["reason"]) == ("scale up to b", "too few losses")
 
 
-def test_of_equal_outcomes_the_first_of_the_alphabet_is_the_best_and_none_costs_anything():
+def test_best_of_equal_outcomes_costs_nothing():
     table = rows({"scale up to b": Outcome(2.0), "continue": Outcome(2.0)}, a="scale up to b", b="continue")
     assert (table["best"] == "continue").all()
     assert (table["regret"] == 0).all()
@@ -85,7 +85,7 @@ def test_each_combination_of_columns_has_rows_of_its_own():
     assert found["regret_low"].isna().all()  # one group has no interval
 
 
-def test_a_decision_without_a_regret_is_left_out_of_its_policy_and_of_the_comparison():
+def test_mean_regret_leaves_out_decisions_without_one():
     table = decisions(("one", 0.2, "a", 0.0, 0.3), ("two", 0.2, "b", 0.0, np.nan))
     found = mean_regret(table, ["fraction"]).set_index("policy")
     assert found.loc["next_size", ["n_decisions", "regret", "regret_saved"]].tolist() == [1, 0.3, -0.3]

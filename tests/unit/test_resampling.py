@@ -78,7 +78,7 @@ def test_every_resample_has_n_points_and_blocks_are_neighbours():
         moving_block_counts(5, 10, rng, block_length=6)
 
 
-def test_percentiles_leave_out_few_undefined_resamples_and_refuse_many():
+def test_percentile_interval_with_undefined_resamples():
     samples = np.tile(np.arange(100.0)[:, None], (1, 3))
     samples[:5, 1] = np.nan
     samples[:50, 2] = np.nan

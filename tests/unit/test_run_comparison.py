@@ -32,7 +32,7 @@ def compared(one, other, **facts):
     return pair
 
 
-def test_a_planted_difference_and_speed_up_lie_inside_their_intervals():
+def test_compare_runs_covers_planted_differences():
     comparison = compared(curve(), curve(36, seed=1), **RUN)
     [now] = comparison.now
     assert now.is_significant
@@ -70,7 +70,7 @@ def test_runs_of_few_noisy_rows_rarely_differ(rows):
     assert np.mean([pair.end.is_significant for pair in pairs]) <= 0.1
 
 
-def test_noise_and_bends_that_both_curves_share_cancel_and_two_rows_tell_no_noise():
+def test_compare_runs_cancels_shared_noise():
     steps = np.linspace(1000, 10_000, 10)
     shared = {"step": steps, "loss": curve(steps=steps, noise=0.05)["loss"]}
     lower = {"step": steps, "loss": shared["loss"] - 0.02}
@@ -79,7 +79,7 @@ def test_noise_and_bends_that_both_curves_share_cancel_and_two_rows_tell_no_nois
     assert np.isnan(differences._noise_of_difference(Curve(steps[:2], steps[:2]), Curve(steps, steps)))
 
 
-def test_equal_tokens_and_compute_differ_from_equal_steps_where_the_batch_or_size_does():
+def test_compare_runs_at_equal_tokens_and_compute():
     comparison = compared(
         curve(), {"curve": curve(36, seed=1), "tokens_per_step": 1e6}, n_parameters=25e6, tokens_per_step=5e5
     )
@@ -102,7 +102,7 @@ def test_without_tokens_the_seeds_are_unknown_unless_stated():
     assert not compared(curve(), curve(36), seed_noise=0.1).now[0].is_significant
 
 
-def test_a_lower_loss_under_a_lower_rate_is_said_and_the_ends_are_compared():
+def test_compare_runs_under_different_rates():
     steps = np.arange(250, 3001, 50)
     constant = np.full(3001, 1e-3)
     one = {"step": steps, "loss": law(1e8, constant, steps), "learning_rate": constant[steps]}
@@ -113,7 +113,7 @@ def test_a_lower_loss_under_a_lower_rate_is_said_and_the_ends_are_compared():
     assert "part of the gap is annealing" in comparison.note
 
 
-def test_ends_that_are_ahead_are_forecast_or_not_known_with_the_reason():
+def test_compare_runs_forecasts_ends_ahead():
     ahead = {**RUN, "steps": 20_000}
     assert "not known to the end" in compared(curve(), curve(36), **ahead).end.reason
     forecast = compared(curve(), curve(36), **ahead, schedule="cosine").end
@@ -171,7 +171,7 @@ def test_a_last_row_is_no_end_unless_the_last_step_is_known():
     assert sentences(ended)[-1].startswith("At the ends (step 10,000 of A, 16,000 of B): B is better")
 
 
-def test_unknown_learning_rates_are_said_except_at_two_measured_ends():
+def test_compare_runs_names_unknown_learning_rates():
     unknown = compared(curve(), curve(36, seed=1), **RUN)
     assert unknown.note.startswith("at step 10,000 the learning rate of A and of B is unknown, so confidence is low")
     known = {**curve(36), "learning_rate": np.full(len(STEPS), 1e-3)}
@@ -212,7 +212,7 @@ def test_ends_of_different_losses_are_not_subtracted():
     assert np.isnan(pair.end.value)
 
 
-def test_more_runs_have_the_differences_of_pairs_and_wider_intervals():
+def test_compare_runs_of_more_than_two():
     scales = (40, 36, 40, 38)
     runs = [curve(scale, seed=seed) for seed, scale in enumerate(scales)]
     together = toposcale.compare_runs(*runs, **FINISHED)
@@ -240,7 +240,7 @@ def test_among_many_replicates_a_run_that_differs_is_rare():
     assert np.mean(found) <= 0.15
 
 
-def test_the_example_curves_are_compared_under_their_own_schedules(tmp_path, capsys):
+def test_compare_runs_of_the_example_curves(tmp_path, capsys):
     files = [str(ROOT / "examples" / name) for name in ("losses.csv", "losses-wsd.csv")]
     options = "--n-parameters 25e6 --tokens-per-step 524288 --warmup-steps 2160 --steps 24000 --final 0.1"
     own = "--schedule cosine wsd --decay-start - 20000"
@@ -252,7 +252,7 @@ def test_the_example_curves_are_compared_under_their_own_schedules(tmp_path, cap
     assert picture.read_bytes().startswith(b"<?xml")
 
 
-def test_a_comparison_is_drawn_with_and_without_forecasts_and_noise(tmp_path):
+def test_comparison_picture_with_and_without_forecasts(tmp_path):
     runs = curve(), curve(36), curve(38)
     assert toposcale.compare_runs(*runs)._repr_png_().startswith(b"\x89PNG")
     comparison = toposcale.compare_runs(*runs, **RUN, steps=20_000, schedule="cosine")

@@ -81,7 +81,7 @@ def test_advise_run_reads_a_log_by_its_pattern(run, tmp_path):
     assert [dict(advice)["step"] for advice in toposcale.advise_run(run).advices] == [800]
 
 
-def test_what_the_configuration_of_a_run_says_is_not_said_by_an_option(run, capsys):
+def test_advise_command_refuses_options_with_a_run(run, capsys):
     assert main(["advise", str(run), "--n-parameters", "25M", "--sizes", "100M"]) == 1
     assert "--n-parameters and --sizes: not used with the folder of a run" in capsys.readouterr().err
 

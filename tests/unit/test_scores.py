@@ -57,7 +57,7 @@ def test_a_planted_sigmoid_is_found_again():
     assert law.spread < 1e-6
 
 
-def test_the_interval_carries_the_error_of_the_loss_and_the_spread_of_the_points():
+def test_score_law_interval_has_both_errors():
     rng = np.random.default_rng(1)
     losses = np.linspace(2, 6, 200)
     law = fit_score_law(losses, np.clip(sigmoid(losses) + 0.02 * rng.normal(size=200), 0, 1))
@@ -85,7 +85,7 @@ def test_what_cannot_be_fitted_says_why(losses, scores, reason):
         fit_score_law(losses, scores)
 
 
-def test_two_stages_beat_the_scores_own_curve_where_the_loss_tells_the_score():
+def test_score_tables_two_stages_beat_the_own_curve():
     made = score_tables(**tables(), **SETTINGS)
     evaluation = made["score_evaluation"].set_index(["fraction", "method"])["mae"]
     for fraction in (0.3, 0.5):
@@ -111,7 +111,7 @@ def test_nothing_of_the_future_is_read():
     assert np.array_equal(*from_the_loss)
 
 
-def test_the_logarithm_of_a_perplexity_takes_the_place_of_the_loss():
+def test_score_tables_from_the_logarithm_of_a_perplexity():
     plain = score_tables(**tables(), **SETTINGS)["score_forecasts"]
     in_perplexity = tables(loss="task.ppl", transform=np.exp)
     other = score_tables(**in_perplexity, **SETTINGS | {"loss_metric": "task.ppl"})["score_forecasts"]

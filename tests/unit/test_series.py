@@ -79,6 +79,6 @@ def test_final_values_are_those_of_each_models_last_step():
     ]
 
 
-def test_the_configuration_is_what_the_table_says_else_the_entry_else_the_model():
+def test_configurations_of_models_by_table_entry_or_name():
     models = pd.DataFrame({"model": ["a", "b", "c"], "entry": ["small", "small", ""], "configuration": ["one", "", ""]})
     assert configurations_of(models) == {"a": "one", "b": "small", "c": "c"}

@@ -11,7 +11,7 @@ def metric_rows(values, name="training_loss", model="one"):
     return pd.DataFrame(rows)
 
 
-def test_the_loss_of_a_snapshot_is_the_median_since_the_one_before():
+def test_smoothed_loss_is_the_median_since_a_snapshot():
     log = pd.DataFrame({"model": "one", "step": range(1, 7), "loss": [5.0, 4.0, 9.0, 3.0, 1.0, 2.0]})
     log = pd.concat([log, log.assign(model="other", loss=100.0)])
     metrics = pd.concat(

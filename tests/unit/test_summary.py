@@ -111,7 +111,7 @@ def test_who_follows_the_loss_beside_the_norm():
     assert "norm: rank correlation -0.98" in text
 
 
-def test_a_norm_with_opposite_signs_in_two_models_follows_the_loss_in_each():
+def test_answer_correlated_with_a_norm_of_opposite_signs():
     pooled = correlations(VERDICTS)
     both = VERDICTS.assign(answer=VERDICTS["answer"].where(VERDICTS["feature"] != "frobenius_norm", "no"))
     for lowest, highest, said in ((-0.97, 0.99, "follows it with opposite signs"), (-0.97, 0.3, "does not follow it")):
@@ -184,7 +184,7 @@ def test_given_the_step_alone_nothing_is_answered():
 
 
 @pytest.mark.parametrize("verdicts", [VERDICTS, NOTHING_FOUND])
-def test_the_answer_says_what_lies_outside_of_where_its_false_positive_rate_was_measured(verdicts):
+def test_answer_beyond_names_unmeasured_settings(verdicts):
     said = answers(verdicts, power=sensitivity(outside="the sizes of 2 of 5 models"))
     for question in (NORM, "Which predict the loss beyond the variance of the weights?"):
         text, numbers = said[question].split(" | ")
@@ -226,7 +226,7 @@ def test_one_run_is_not_asked_what_takes_several():
     assert NORM in answers(metrics=METRICS.assign(model="a"))
 
 
-def test_a_feature_without_a_correlation_is_said_not_to_be_counted():
+def test_answer_correlated_says_what_is_not_counted():
     constant = VERDICTS[VERDICTS["question"] == "follows_the_loss"].iloc[:1].assign(estimate=float("nan"))
     verdicts = pd.concat([VERDICTS, constant.assign(feature="constant", answer="not tested")])
     answer = wording.answer_correlated(verdicts, correlations(VERDICTS))
@@ -234,7 +234,7 @@ def test_a_feature_without_a_correlation_is_said_not_to_be_counted():
     assert answer.numbers.startswith("Not counted, since constant or undefined: 1 feature. ")
 
 
-def test_where_no_feature_follows_the_loss_nothing_is_said_of_drift():
+def test_answer_correlated_of_no_feature_names_no_drift():
     none = VERDICTS.assign(answer="no")
     assert wording.answer_correlated(none, correlations(VERDICTS)).text.startswith("No feature follows it. The norm")
 
@@ -309,7 +309,7 @@ def test_below_ten_runs_there_is_no_verdict():
     assert answers(forecasts=evaluation(30.0, 10.0, 45.0, runs=9))[FORECAST].startswith("Not tested: 9 configurations.")
 
 
-def test_forecasts_that_begin_at_a_later_share_are_evaluated_there():
+def test_answer_forecast_at_a_later_share():
     """At the smallest share a finished run has no forecast, or topology none; at the next it has."""
     table = evaluation(30.0, 10.0, 45.0)
     table = table[table["fraction"] == 0.2]
@@ -325,7 +325,7 @@ def test_forecasts_that_begin_at_a_later_share_are_evaluated_there():
     assert "Decided at 20% of training" in said["Would following the advice have helped?"]
 
 
-def test_the_forecast_to_trust_is_named_with_its_coverage_and_bad_intervals_are_marked():
+def test_answer_best_forecast_names_coverage():
     text = answers(forecasts=evaluation(0.0, -1.0, 1.0))["Which forecast of the final loss can be trusted?"]
     assert text.startswith(
         "The joint law of all sizes. From the first 20% of training, its mean absolute error for the final loss is 0.100"
@@ -420,7 +420,7 @@ def test_answer_advice_says_where_a_plain_rule_has_less_regret():
     assert text.startswith("Yes, against always continuing, but always the next size would have helped more.")
 
 
-def test_answer_advice_is_no_verdict_where_no_outcome_was_observed():
+def test_answer_advice_without_an_observed_outcome():
     text = answers(decisions=policies(12, 0.03, 0.01, 0.05).assign(n_modelled=12))
     assert text["Would following the advice have helped?"].startswith("Not tested: no outcome was observed.")
 
@@ -447,7 +447,7 @@ def policies(count, gain, low, high):
         (9, 0.01, 0.05, "Not tested: 9 decisions."),
     ],
 )
-def test_the_advice_helps_where_it_beats_always_finishing_over_ten_decisions(count, low, high, verdict):
+def test_answer_advice_helps_over_ten_decisions(count, low, high, verdict):
     text = answers(decisions=policies(count, 0.03, low, high))["Would following the advice have helped?"]
     assert text.startswith(verdict)
     assert f"over {count} decisions" in text
@@ -494,7 +494,7 @@ def test_what_cannot_be_answered_says_so(question):
     assert ". No " in text
 
 
-def test_neural_persistence_is_held_against_the_variance_of_the_weights():
+def test_answer_beyond_the_variance_of_neural_persistence():
     """The variance has an answer of its own, from its own rows: here it explains what is beyond the norm."""
     explained = VERDICTS.copy()
     of_variance = explained["question"] == "beyond_the_variance"

@@ -11,7 +11,7 @@ from toposcale.forecasting.runs.checks import broken_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 
-def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():
+def test_first_keeps_rows_to_a_step_and_the_schedule():
     whole = run(0)
     cut = whole.first(0.3)
     assert cut.steps[-1] == 300
@@ -54,14 +54,14 @@ def test_the_noise_of_a_row_is_that_of_the_log():
     assert np.isnan(replace(alone, checkpoint_losses=np.full(len(alone.checkpoint_steps), np.nan)).noise)
 
 
-def test_without_a_log_the_loss_curve_is_the_metric_after_the_warmup():
+def test_loss_curve_without_a_log_is_the_metric():
     history = replace(run(0), steps=np.empty(0), losses=np.empty(0), gradient_norms=np.empty(0))
     steps, losses = history.loss_curve
     np.testing.assert_array_equal(steps, history.checkpoint_steps[1:])
     np.testing.assert_array_equal(losses, history.checkpoint_losses[1:])
 
 
-def test_a_last_checkpoint_without_a_loss_leaves_the_loss_that_was_measured_before_it():
+def test_progress_of_a_checkpoint_without_a_loss():
     whole = run(0)
     added = changed(
         whole,
@@ -104,7 +104,7 @@ N = np.nan
         ([4, 3, np.inf], 60, 1),
     ],
 )
-def test_rows_without_a_loss_are_lost_where_the_rows_before_have_one(losses, last_step, broken):
+def test_broken_steps_are_rows_without_a_loss(losses, last_step, broken):
     steps = np.append(np.arange(len(losses) - 1) + 1, last_step)
     history = replace(run(0), steps=steps, losses=np.array(losses, float), gradient_norms=np.empty(0))
     assert broken_steps(history).tolist() == steps[len(steps) - broken :].tolist()

@@ -84,7 +84,7 @@ def test_without_a_weight_norm_only_the_step_is_given(run):
 
 
 @pytest.mark.parametrize("control", ["weight_norm", "step"])
-def test_the_partial_correlation_is_the_correlation_of_rank_residuals(run, analysed, control):
+def test_partial_spearman_is_that_of_rank_residuals(run, analysed, control):
     features, metrics, _ = run
     ranks = {
         name: scipy.stats.rankdata(features[(features.model == "l") & (features.feature == name)]["value"])
@@ -120,7 +120,7 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     assert (naive.spearman_p < 1e-6).all()
 
 
-def test_given_the_step_alone_nothing_is_tested_and_no_question_asks_it(run, analysed):
+def test_verdicts_given_only_the_step_are_not_asked(run, analysed):
     correlations, pooled, _ = analysed
     for table, p in ((correlations, "residual_p"), (pooled, "p")):
         given = table[(table.control == "step") & (table.feature == "neural_persistence")]
@@ -140,7 +140,7 @@ def with_spectrum(run):
     return pd.concat([features, spectrum]), metrics, models
 
 
-def test_what_the_spectrum_tells_too_is_beyond_the_norm_and_not_beyond_the_spectrum(run):
+def test_verdicts_beyond_the_norm_and_not_beyond_the_spectrum(run):
     """The nuclear norm repeats neural persistence; h0_mean has the noise of the loss without that of persistence."""
     features, metrics, models = with_spectrum(run)
     rng, own = np.random.default_rng(4), []
@@ -177,7 +177,7 @@ def test_without_the_nuclear_norm_the_reason_says_so(analysed):
     assert (asked.reason == "no norm or nuclear norm of the weights at these checkpoints").all()
 
 
-def test_features_and_metrics_of_other_checkpoints_are_not_tested(run):
+def test_verdicts_of_other_checkpoints_are_not_tested(run):
     features, metrics, models = run
     elsewhere = metrics.assign(step=metrics.step + 1)
     tables = verdict_tables(features, elsewhere, models, seed=1, resamples=20)
@@ -186,7 +186,7 @@ def test_features_and_metrics_of_other_checkpoints_are_not_tested(run):
     assert (tables["verdicts"].reason != "").all()
 
 
-def test_what_lies_outside_of_where_the_false_positive_rate_was_measured_stands_beside_the_answer(run):
+def test_sensitivity_names_unmeasured_settings(run):
     features, metrics, models = run
     sizes = dict(zip(SIZES, (2_936, 300_808, 300_809, np.nan), strict=True))
     models = models.assign(n_parameters=models.model.map(sizes))
@@ -197,7 +197,7 @@ def test_what_lies_outside_of_where_the_false_positive_rate_was_measured_stands_
     assert one(table, question="beyond_the_norm").outside == ""
 
 
-def test_q_is_corrected_within_a_question_and_stands_in_no_other_table(run):
+def test_verdicts_have_q_corrected_within_a_question(run):
     tables = verdict_tables(*run, seed=1, resamples=20)
     for name, table in tables.items():
         corrected = [column for column in table if column == "q" or column.endswith("_q")]
@@ -240,7 +240,7 @@ def test_a_missing_column_is_named(run, table, lost):
         controlled_runs(*given, GIVEN_NORM)
 
 
-def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(run):
+def test_verdicts_without_a_known_warmup_say_so(run):
     features, metrics, models = run
     tables = verdict_tables(features, metrics, models.drop(columns="warmup_steps"), seed=1, resamples=20)
     rows = tables["verdicts"]
@@ -281,7 +281,7 @@ def test_too_few_checkpoints_are_said_beside_another_obstacle(n_models, n_steps,
     assert few_checkpoints_clause(rows) == text
 
 
-def test_a_missing_warm_up_and_too_few_checkpoints_are_named_at_once(run):
+def test_sensitivity_names_warmup_and_few_checkpoints_at_once(run):
     features, metrics, models = run
     early = sorted(features.step.unique())[:12]
     tables = verdict_tables(
@@ -296,7 +296,7 @@ def test_a_missing_warm_up_and_too_few_checkpoints_are_named_at_once(run):
     assert said.endswith("; and 12 checkpoints are few: a correlation of 0.7 takes 40")
 
 
-def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown_it(run):
+def test_sensitivity_tells_a_run_without_power(run):
     features, metrics, models = run
     able = one(verdict_tables(*run, seed=1, resamples=20)["sensitivity"], question="beyond_the_norm")
     assert (able.found, able.n_runs, able.n_points) == ("yes", 4, N)
@@ -331,7 +331,7 @@ def test_power_is_that_of_the_test_itself(run):
     assert 0.6 < found.mean() < 0.95
 
 
-def test_pooled_drifts_that_have_nothing_to_do_with_the_loss_are_seldom_rejected():
+def test_pooled_correlations_of_drifts_are_seldom_rejected():
     rng = np.random.default_rng(11)
     time, p_values = np.arange(N), []
     for _ in range(10):
@@ -369,7 +369,7 @@ def test_models_that_share_their_noise_do_not_vote_twice(run):
     assert p_values[1] == pytest.approx(p_values[0], rel=1e-6)
 
 
-def test_over_runs_stand_the_median_and_the_range_of_configurations(run, analysed):
+def test_pooled_correlations_have_median_and_range(run, analysed):
     runs, pooled = plain(analysed[0]), analysed[1]
     row = one(pooled, feature="neural_persistence", control="nothing")
     alone = runs[runs.feature == "neural_persistence"]["spearman"]

@@ -19,7 +19,7 @@ def rows_of(table):
     return [tuple(row) for row in table[["model", "steps", "concerns", "warning"]].itertuples(index=False)]
 
 
-def test_a_matrix_with_nan_is_one_warning_and_the_rest_of_the_checkpoint_none():
+def test_warning_table_of_a_matrix_with_nan():
     bad = [("m", step, "weights", "q", name, np.nan) for step in (20, 30) for name in ("frobenius_norm", "stable_rank")]
     good = [
         ("m", 20, "weights", "k", "frobenius_norm", 1.0),
@@ -78,7 +78,7 @@ def test_one_cause_of_several_missing_checkpoints_is_one_warning():
     ]
 
 
-def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
+def test_warning_table_counts_left_out_checkpoints_once():
     noted = notes.missing("m", {40: "cut short", 50: "serves the weights of another model"}, "weights")
     noted += notes.missing("m", {40: "cut short"}, "embeddings") + notes.missing("n", {40: "cut short"})
     noted.append(notes.repeated("m", 60, "step100", "60.json"))
@@ -92,7 +92,7 @@ def test_many_steps_are_a_span():
     assert warnings.warning_table(features(), METRICS[:0], noted)["steps"].item() == "0 to 60 (7 checkpoints)"
 
 
-def test_a_distance_from_a_checkpoint_of_nan_is_no_warning_of_its_own():
+def test_warning_table_ignores_distances_from_nan():
     rows = [("m", 20, "weights", "q", "h0_total", np.nan)]
     rows += [("m", 30, "weights", layer, "h0_wasserstein_1", np.nan) for layer in ("q", ALL_LAYERS)]
     rows += [("m", 30, "weights", "q", name, 1.0) for name in ("h0_total", "stable_rank")]

@@ -38,7 +38,7 @@ def hang_up(address, request, *, after):
     connection.close()
 
 
-def test_a_browser_that_hangs_up_leaves_no_traceback_and_the_next_one_is_served(tmp_path):
+def test_watch_server_survives_a_browser_that_hangs_up(tmp_path):
     with watching(tmp_path) as (process, address):
         for request in (
             b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -64,7 +64,7 @@ def test_a_browser_that_hangs_up_leaves_no_traceback_and_the_next_one_is_served(
 
 
 @pytest.mark.parametrize("seconds", ["-1", "0", "nan", "1e20"])
-def test_the_seconds_between_two_looks_are_checked_before_the_page_is_served(tmp_path, capsys, seconds):
+def test_watch_command_checks_the_seconds_between_looks(tmp_path, capsys, seconds):
     assert main(["watch", str(tmp_path), "--port", "0", "--every", seconds]) == 1
     assert re.fullmatch(r"toposcale: --every \S+: it must be more than 0 and at most .*\n", capsys.readouterr().err)
 

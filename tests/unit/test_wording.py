@@ -54,7 +54,7 @@ def test_a_sure_choice_says_how_sure():
     assert "0.030 nats worse than continuing (-0.010 to 0.050)" in text
 
 
-def test_one_candidate_alone_is_no_choice_and_the_sentence_says_what_is_needed():
+def test_what_to_do_with_one_candidate():
     text = what_to_do(decision(weighed("continue", 1.0, 0.0)), [NO_CHOICE, "the schedule is unknown"])
     assert text.count("nothing to choose") == 1
     assert text.endswith("Low confidence: the schedule is unknown.")
