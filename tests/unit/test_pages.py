@@ -15,19 +15,24 @@ from safetensors.numpy import save_file
 
 import figure_tables
 import report as report_script
+import toposcale
 from page_data import held
 from paths import ROOT
+from toposcale.analysis import user_tables
 from toposcale.analysis.answers import POWERLESS, UNTESTED, WHICH_ADD
+from toposcale.analysis.own_run import run_answers
 from toposcale.analysis.series import with_metrics
 from toposcale.figures import FIGURES, load, style
+from toposcale.forecasting.logs import loss_curves
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
 from toposcale.landscape.plane_names import most_informative
 from toposcale.monitor import records
+from toposcale.monitor.alerts import Alert, AlertKind
 from toposcale.monitor.folder import Folder
-from toposcale.pages import cards, columns, explorer, provenance, report, watch
+from toposcale.pages import cards, chart_data, explorer, provenance, report, watch
 
 BASE = ROOT / "src/toposcale/pages/base.css"
 ENTRY = FIGURES["embeddings_over_training"]._replace(title="A <title>")
@@ -406,9 +411,9 @@ def test_a_drawing_that_is_too_large_is_put_in_as_its_png():
 def test_a_column_keeps_its_gaps():
     metrics = pd.DataFrame({"model": "a", "step": [0, 1, 2], "metric": "training_loss", "value": [1.0, np.nan, np.inf]})
     values = with_metrics(figure_tables.features_table()[:0], metrics)
-    keys = columns.keys_of(values)
-    assert [key["name"] for key in columns.described(keys)] == ["training loss"]
-    assert columns.columns(values, keys) == {
+    keys = chart_data.keys_of(values)
+    assert [key["name"] for key in chart_data.described(keys)] == ["training loss"]
+    assert chart_data.columns(values, keys) == {
         "steps": [0, 1, 2],
         "columns": {"0": {"at": None, "values": [1.0, None, None]}},
     }
@@ -423,7 +428,7 @@ def test_described_has_the_units_of_the_registry():
         ("weights", "mine  [second] (count)"): ("mine  [second] (count)", ""),
     }
     keys = pd.DataFrame([(source, "all", name) for source, name in named], columns=["source", "layer", "feature"])
-    described = columns.described(keys)
+    described = chart_data.described(keys)
     assert [(key["name"], key["unit"]) for key in described] == list(named.values())
 
 
@@ -535,7 +540,13 @@ def test_the_explorer_is_the_same_for_the_same_tables():
 
 
 def test_rounded_has_significant_digits_and_none():
-    assert columns.rounded([123456.0, -0.000123456, np.nan, np.inf, 0.0], 3) == [123000.0, -0.000123, None, None, 0.0]
+    assert chart_data.rounded([123456.0, -0.000123456, np.nan, np.inf, 0.0], 3) == [
+        123000.0,
+        -0.000123,
+        None,
+        None,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -611,8 +622,15 @@ def test_follower_forecasts_again_after_a_twentieth_more_steps(tmp_path, monkeyp
         follower.refresh()
         return follower.parts["model-0"]["advice"]
 
-    assert [advice_at(step, 3.0) for step in (1000, 1010, 1060, 1070)] == ["as it was."] * 4
-    assert advice_at(1080, float("nan")) == "Alert: since step 1,080 the loss is not a finite number.\nas it was."
+    assert [advice_at(step, 3.0).splitlines()[-1] for step in (1000, 1010, 1060, 1070)] == ["as it was."] * 4
+    first, *answers, last = advice_at(1080, float("nan")).splitlines()
+    assert (first, last) == ("Alert: since step 1,080 the loss is not a finite number.", "as it was.")
+    assert [answer.partition("?")[0] for answer in answers] == [
+        "Has it finished learning",
+        "Is anything odd",
+        "What changed most, and where",
+    ]
+    assert follower.alerts == {"m": [Alert(AlertKind.NOT_FINITE, 1080, "the loss is not a finite number")]}
     assert asked == [1000, 1060]
     folder.write_facts(final_step=30_000)
     assert advice_at(1090, 3.0).endswith("as it was.")
@@ -690,7 +708,34 @@ def test_the_page_that_follows_a_training_tells_an_alert(tmp_path):
     follower = watch.Follower(tmp_path)
     follower.refresh()
     [told] = [part["advice"] for part in follower.parts.values() if "advice" in part]
-    assert told.startswith("Alert: since step 7 the loss is not a finite number.\nNo forecast: ")
+    assert told.startswith("Alert: since step 7 the loss is not a finite number.\nHas it finished learning?")
+    assert "\nNo forecast: " in told
+
+
+def test_the_page_of_a_plain_folder_says_the_first_answers_of_its_report(tmp_path):
+    """Checkpoints of a training loop with a log beside them; the validation loss has risen."""
+    for number, step in enumerate(range(100, 1300, 100)):
+        matrix = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+        save_file({"w": matrix * (1 + number)}, tmp_path / f"step-{step}.safetensors")
+    steps = np.arange(10, 1201, 10)
+    log = pd.DataFrame({"step": steps, "train_loss": 4 - 0.3 * np.log(steps)})
+    log["val_loss"] = np.where(steps % 100 == 0, 2 + np.abs(np.log(steps / 500)), np.nan)
+    log.to_csv(tmp_path / "log.csv", index=False)
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    [name] = follower.alerts
+    [alert] = follower.alerts[name]
+    assert (alert.kind, alert.step) == (AlertKind.RISING, 1200)
+    assert alert.message.endswith("the last one is 2.875, and the training loss has fallen since: overfitting")
+    curve = loss_curves.read(tmp_path / "log.csv")
+    rows = [user_tables.metric_table(curve, name, range(100, 1300, 100)), user_tables.training_table(curve)]
+    features = toposcale.features_of(tmp_path).assign(source="weights", model=name)
+    first, _, changed = run_answers(rows[0].to_pandas(), features, rows[1].to_pandas())
+    shown = follower.parts["model-0"]["advice"].splitlines()
+    assert shown[1].startswith(f"{first.question} {first.text.partition(' Changes')[0]}")
+    assert shown[3].startswith(
+        f"{changed.question} The norm of w, x 12, from step 100 to 1,200. Between two checkpoints w "
+    )
 
 
 def inverted(colour):

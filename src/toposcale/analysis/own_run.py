@@ -6,7 +6,7 @@ Each answer is a sentence or two, the same in the report and on the watch page. 
 import math
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -98,30 +98,72 @@ def run_answers(
     ]
 
 
+def rise_sentence(metrics: pd.DataFrame, log: pd.DataFrame) -> str:
+    """Return how the validation loss of a model has risen beyond noise since it was lowest; "" if it has not."""
+    losses = _Losses.of(metrics, log)
+    return losses.lowest_sentence if losses.has_risen else ""
+
+
 def _curve(rows: pd.DataFrame, value: str = "value") -> Curve:
     """Return the finite values of a table over its steps."""
     ordered = rows.drop_duplicates("step", keep="last").sort_values("step")
     return Curve.finite(ordered["step"].to_numpy(np.float64), ordered[value].to_numpy(np.float64))
 
 
+class _Losses(NamedTuple):
+    """Validation loss of a model or, without one, its training loss; the name of it; and the training loss."""
+
+    measured: Curve
+    title: str
+    training: Curve
+
+    @classmethod
+    def of(cls, metrics: pd.DataFrame, log: pd.DataFrame) -> Self:
+        """Return the losses in these rows; the training loss is that of the log, if there is one."""
+        logged, curves = _curve(log, "loss"), {name: _curve(rows) for name, rows in metrics.groupby("metric")}
+        training = curves.get(TRAINING_LOSS, logged) if logged.is_empty else logged
+        validation = curves.get(VALIDATION_LOSS)
+        if validation is None or validation.is_empty:
+            return cls(training, metric_name(TRAINING_LOSS), training)
+        return cls(validation, metric_name(VALIDATION_LOSS), training)
+
+    @property
+    def has_risen(self) -> bool:
+        """Return whether the validation loss has risen beyond noise since it was lowest."""
+        return self.measured is not self.training and rise(self.measured.losses, METRIC_WINDOW) is not None
+
+    @property
+    def lowest_sentence(self) -> str:
+        """Sentence on where the loss was lowest, and what has happened since."""
+        steps, losses = self.measured
+        at, now = int(np.argmin(losses)), losses[-1]
+        if losses[at] == now:
+            return f"The lowest {self.title} is the last one, {now:.4g} at step {steps[-1]:,.0f}."
+        text = f"The lowest {self.title} was {losses[at]:.4g} at step {steps[at]:,.0f}; the last one is {now:.4g}"
+        if not self.has_risen:
+            return f"{text}."
+        is_earlier = self.training.steps <= steps[at]
+        earlier, later = self.training.losses[is_earlier], self.training.losses[~is_earlier]
+        if not len(earlier) or not len(later):
+            return f"{text}. Whether that is overfitting is not known: no training loss on both sides of that step."
+        has_fallen = np.median(later[-METRIC_WINDOW:]) < np.median(earlier[-METRIC_WINDOW:])
+        return f"{text}, and the training loss has {'fallen since: overfitting' if has_fallen else 'not fallen since'}."
+
+
 def _learning_sentences(
     metrics: pd.DataFrame, weights: pd.DataFrame, log: pd.DataFrame, in_nats: bool
 ) -> Iterator[str]:
-    """Yield what a further tenth of the steps would gain, the lowest loss, and since when loss and weights have settled."""
-    logged, curves = _curve(log, "loss"), {name: _curve(rows) for name, rows in metrics.groupby("metric")}
-    training = curves.get(TRAINING_LOSS, logged) if logged.is_empty else logged
-    validation = curves.get(VALIDATION_LOSS, Curve(np.empty(0), np.empty(0)))
-    measured, name = (training, TRAINING_LOSS) if validation.is_empty else (validation, VALIDATION_LOSS)
-    title = metric_name(name)
-    if measured.is_empty:
+    """Yield what a further tenth of the steps would gain, the lowest loss, and when the large changes were over."""
+    losses = _Losses.of(metrics, log)
+    if losses.measured.is_empty:
         yield f"Not known: there is no loss; {HOW_TO_ADD_A_LOSS}."
     else:
-        has_risen = name == VALIDATION_LOSS and rise(measured.losses, METRIC_WINDOW) is not None
-        slope = slope_of(measured, title) or slope_of(_medians(training), "medians of the training loss")
-        yield _slope_sentence(slope, title, has_risen=has_risen, in_nats=in_nats)
-        yield _lowest_sentence(measured, title, training, has_risen=has_risen)
+        slope = slope_of(losses.measured, losses.title)
+        slope = slope or slope_of(_medians(losses.training), "medians of the training loss")
+        yield _slope_sentence(slope, losses, in_nats=in_nats)
+        yield losses.lowest_sentence
         yield from _rate_sentences(log)
-    yield _settled_sentence(measured, title, weights)
+    yield _settled_sentence(losses.measured, losses.title, weights)
 
 
 def slope_of(curve: Curve, points: str) -> Slope | None:
@@ -148,10 +190,10 @@ def _medians(logged: Curve) -> Curve:
     return Curve(medians[:, 0], medians[:, 1])
 
 
-def _slope_sentence(slope: Slope | None, title: str, *, has_risen: bool, in_nats: bool) -> str:
+def _slope_sentence(slope: Slope | None, losses: _Losses, *, in_nats: bool) -> str:
     """Say whether the loss still falls, and what a further tenth of the steps would gain."""
-    if has_risen:
-        return f"It no longer improves: the {title} has risen beyond noise since it was lowest."
+    if losses.has_risen:
+        return f"It no longer improves: the {losses.title} has risen beyond noise since it was lowest."
     if slope is None:
         return f"Not known: a slope needs {MINIMUM_POINTS} losses in the second half of the steps."
     learning = slope.learning(NEGLIGIBLE_REGRET if in_nats else 0.0)
@@ -159,22 +201,6 @@ def _slope_sentence(slope: Slope | None, title: str, *, has_risen: bool, in_nats
     change = f"{'gain' if slope.gain >= 0 else 'lose'} {abs(slope.gain):.2g}{unit}"
     line = f"a line through {slope.n_points} {slope.points} values since step {slope.since:,}, over log step"
     return f"{learning}: at the present slope a further tenth of the steps would {change} ({line})."
-
-
-def _lowest_sentence(measured: Curve, title: str, training: Curve, *, has_risen: bool) -> str:
-    """Say where the loss was lowest, and what has happened since."""
-    at = int(np.argmin(measured.losses))
-    lowest, step, now = measured.losses[at], measured.steps[at], measured.losses[-1]
-    if lowest == now:
-        return f"The lowest {title} is the last one, {now:.4g} at step {measured.steps[-1]:,.0f}."
-    text = f"The lowest {title} was {lowest:.4g} at step {step:,.0f}; the last one is {now:.4g}"
-    if not has_risen:
-        return f"{text}."
-    earlier, later = training.losses[training.steps <= step], training.losses[training.steps > step]
-    if not len(earlier) or not len(later):
-        return f"{text}. Whether that is overfitting is not known: no training loss on both sides of that step."
-    has_fallen = np.median(later[-METRIC_WINDOW:]) < np.median(earlier[-METRIC_WINDOW:])
-    return f"{text}, and the training loss has {'fallen since: overfitting' if has_fallen else 'not fallen since'}."
 
 
 def _rate_sentences(log: pd.DataFrame) -> Iterator[str]:

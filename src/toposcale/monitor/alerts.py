@@ -29,6 +29,8 @@ class AlertKind(StrEnum):
     NOT_FINITE = "not_finite"
     SPIKE = "spike"
     OFF_TRACK = "off_track"
+    RISING = "rising"
+    NO_GAIN = "no_gain"
 
 
 class Alert(NamedTuple):

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -23,23 +23,28 @@ import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
+from toposcale.analysis.own_run import rise_sentence, run_answers
 from toposcale.analysis.series import NOT_IN_NATS
 from toposcale.analysis.user_tables import metric_table, training_table
 from toposcale.features import weights
 from toposcale.features.weight_changes import relative_changes
-from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.decision import wording
+from toposcale.forecasting.decision.advice import Advice, advise_on
 from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.forecasting.runs.checks import has_steps_left
-from toposcale.forecasting.runs.metrics import TRAINING_LOSS
+from toposcale.forecasting.runs.facts import FACTS_OF_A_LOG
+from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
+from toposcale.forecasting.runs.run_input import log_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, message_of, reason_of
-from toposcale.monitor.alerts import PROGRESS, alerts
+from toposcale.monitor.alerts import PROGRESS, Alert, AlertKind, alerts
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.outlook import run_of
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer
 from toposcale.pages.chart_data import rounded
+from toposcale.pages.notify import Notifier
 from toposcale.pages.templates import to_json
 
 ADDRESS = "127.0.0.1"
@@ -88,6 +93,7 @@ class Follower:
         self._version = itertools.count(1)
         run = {"name": folder.name, "keys": [], "models": [], "notes": [], "version": 0, "state": "Reading."}
         self.parts: dict[str, dict[str, Any]] = {"run": run}
+        self.alerts: dict[str, list[Alert]] = {}
 
     def refresh(self) -> None:
         """Read what is new. The page shows any error of a file, and stays."""
@@ -105,13 +111,15 @@ class Follower:
         if signature == self._signature:
             return
         features, metrics, log = (seen.frame(name) for name in ("features", "metrics", "training"))
+        extras = outlooks(seen, features, metrics, log, self._forecasts)
+        self.alerts = {name: outlook.pop("alerts") for name, outlook in extras.items()}
         made = explorer.parts(
             run=self.folder.name,
             models=pd.DataFrame(seen.models, columns=["model", "n_parameters"], dtype=object),
             features=features,
             metrics=smoothed(metrics, log),
             diagrams=seen.frame("diagrams"),
-            extras=outlooks(seen, metrics, log, self._forecasts),
+            extras=extras,
         )
         last = features["step"].max()
         state = f"The last checkpoint is that of step {last:,}." if len(features) else "No checkpoint yet."
@@ -154,9 +162,14 @@ class Follower:
         seen = Seen(is_monitored=False, reached={name: reached}, missing=[*missing.values(), *unread])
         facts: dict[str, Any] = {"n_parameters": count.total}
         facts |= {"final_step": None, "tokens_per_step": None}
-        if state is not None:
+        curve = None
+        if state is None and (log := log_of(self.folder)).is_file():
+            curve = self._once(log, loss_curves.read, log)
+            facts |= {fact: int(getattr(curve.facts, fact)) for fact in FACTS_OF_A_LOG if curve.facts.is_known(fact)}
+        elif state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
             facts |= trainer_states.facts(trainer_states.read_state(state), count.without_embeddings)
+        if curve is not None:
             seen.rows["metrics"].append(_named(metric_table(curve, name, steps), name))
             seen.rows["training"].append(_named(training_table(curve), name))
         paths = [source.checkpoint(step) for step in steps]
@@ -225,11 +238,16 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
 
 
 def outlooks(
-    seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame, earlier: dict[str, dict[str, dict[str, Any]]]
+    seen: Seen,
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    log: pd.DataFrame,
+    earlier: dict[str, dict[str, dict[str, Any]]],
 ) -> dict[str, dict[str, Any]]:
-    """Return for each model its `advice`, a text, and its `forecast`, if there is one.
+    """Return for each model its `advice`, a text, its `alerts`, and its `forecast`, if there is one.
 
-    earlier: those of the last look by its stage, which are given again until a log has 5% more steps; it is updated.
+    The text has the alerts, the first answers of the report, and the advice. earlier: the outlooks of the last look by its
+    stage, which are given again until a log has 5% more steps; it is updated.
     """
     shown: dict[str, dict[str, Any]] = {}
     runs = []
@@ -249,19 +267,30 @@ def outlooks(
         earlier[stage] = {run.model: _outlook(run, runs, seen.reached[run.model]) for run in runs}
     shown |= {model: dict(outlook) for model, outlook in earlier[stage].items()}
     for name, outlook in shown.items():
-        logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
-        # A monitor's row always has a loss; in a log of other origin NaN is a row without one.
-        logged = logged if seen.is_monitored else logged.dropna(subset="loss")
-        lines = [f"Alert: since step {step:,} {text}." for _, step, text in alerts(logged["step"], logged["loss"])]
-        outlook["advice"] = "\n".join([*lines, outlook["advice"]])
+        described, measured, logged = (table[table["model"] == name] for table in (features, metrics, log))
+        begun = [*_alerts_of_log(measured, logged, is_monitored=seen.is_monitored), *outlook.get("alerts", ())]
+        lines = [f"Alert: since step {step:,} {text}." for _, step, text in begun]
+        answers = map(str, run_answers(measured, described, logged))
+        outlook |= {"advice": "\n".join([*lines, *answers, outlook["advice"]]), "alerts": begun}
     return shown
+
+
+def _alerts_of_log(metrics: pd.DataFrame, log: pd.DataFrame, *, is_monitored: bool) -> Iterator[Alert]:
+    """Yield the alerts of the losses of a model."""
+    rows = log.drop_duplicates("step", keep="last").sort_values("step")
+    # A monitor's row always has a loss; in a log of other origin NaN is a row without one.
+    rows = rows if is_monitored else rows.dropna(subset="loss")
+    yield from alerts(rows["step"], rows["loss"])
+    if sentence := rise_sentence(metrics, log):
+        steps = metrics.loc[metrics["metric"] == VALIDATION_LOSS, "step"]
+        yield Alert(AlertKind.RISING, int(steps.max()), f"the validation loss is rising: {sentence.removesuffix('.')}")
 
 
 def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: int) -> dict[str, Any]:
     if not has_steps_left(training) or reached >= training.final_step:
         return {"advice": f"The last of {training.final_step:,} steps is done."}
     advice = advise_on(training, trainings)
-    outlook: dict[str, Any] = {"advice": str(advice)}
+    outlook: dict[str, Any] = {"advice": str(advice), "alerts": list(_alerts_of_advice(advice))}
     if not advice.choice and np.isnan(training.tokens_per_step):
         outlook["advice"] += f" It is {NOT_IN_NATS}."
     if curve := advice["forecast_curve"]:
@@ -270,6 +299,19 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
         ends = {end: rounded([now, *curve[of]]) for end, of in {"values": "loss", "low": "low", "high": "high"}.items()}
         outlook["forecast"] = {"name": "forecast", "steps": [int(training.measured.steps[-1]), *curve["step"]], **ends}
     return outlook
+
+
+def _alerts_of_advice(advice: Advice) -> Iterator[Alert]:
+    """Yield that a run is off track, and that its forecast is no better than its present loss."""
+    run = advice.run
+    for track in advice.tracks:
+        if track.since is not None:
+            yield Alert(AlertKind.OFF_TRACK, track.since, f"the loss is off track: {wording.track(track, run)}")
+            break
+    now = run.loss_curve.level
+    if advice.end is not None and now - advice.end.value < wording.NEGLIGIBLE_REGRET:
+        message = f"continuing gains nothing: the forecast of the end is {advice.end.value:.4g}, the loss now {now:.4g}"
+        yield Alert(AlertKind.NO_GAIN, run.progress.step, message)
 
 
 def _measured(checkpoint: Path, model: str, step: int, earlier: Path | None) -> tuple[pa.Table, pa.Table]:
@@ -286,9 +328,12 @@ def _measured(checkpoint: Path, model: str, step: int, earlier: Path | None) -> 
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
 
 
-def watch(folder: str | Path, *, port: int, every: float) -> None:
-    """Serve the page of a folder until Ctrl-C; port 0 is any free one. UserError: no such folder, or a taken port."""
-    follower = Follower(Path(folder))
+def watch(folder: str | Path, *, port: int, every: float, notify: str | None = None) -> None:
+    """Serve the page of a folder until Ctrl-C; port 0 is any free one. UserError: no such folder, or a taken port.
+
+    notify: command that is run for each alert, see `Notifier`.
+    """
+    follower, notifier = Follower(Path(folder)), None if notify is None else Notifier(notify, str(folder))
     try:
         server = _Server((ADDRESS, port), _handler(follower))
     except OSError as error:
@@ -301,6 +346,8 @@ def watch(folder: str | Path, *, port: int, every: float) -> None:
         try:
             while True:
                 follower.refresh()
+                if notifier is not None:
+                    notifier.look(follower.alerts)
                 time.sleep(every)
         except KeyboardInterrupt:
             print()
