@@ -1,12 +1,15 @@
 """What a file was made with: its digest follows the settings and inputs of the rule that makes it, down to the text."""
 
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from toposcale.io import tensor_files
 from workspace import new_workspace
 
 pytestmark = pytest.mark.workflow
@@ -91,3 +94,45 @@ def test_digests_know_the_job_of_every_part(workspace, jobs):
     assert rule == "train"
     assert not [file for file in found["kept"] if "/optimisers/" in file]
     assert any("/optimisers/" in file for file in made) is (jobs == "checkpoint")
+
+
+# A file of the user's that only some tables depend on, its first content, another one, and the files with another digest.
+REPLACED = {
+    "scores/results.json": ("{}", "[]", {"metrics", "verdicts", "summary"}),
+    "tokenizer/tokenizer.json": ("{}", "[]", {"features", "metrics", "verdicts", "summary"}),
+    "live/features/weights/live/step-00000002.parquet": ("a", "b", {"features", "verdicts", "summary"}),
+    "live/metrics/monitor/live/step-00000002.parquet": ("a", "b", {"metrics", "verdicts", "summary"}),
+}
+
+
+@pytest.fixture
+def with_inputs(workspace):
+    """The workspace with results of a harness, a model with a tokenizer, and one under a monitor."""
+    for name, (content, _, _) in REPLACED.items():
+        path = workspace.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    checkpoint = workspace.path / "found/checkpoint-2"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "config.json").write_text("{}")
+    tensor_files.write(checkpoint / "model.safetensors", {"w": np.eye(3, 4, dtype=np.float32)}, {})
+    (workspace.path / "live/models").mkdir(exist_ok=True)
+    (workspace.path / "live/models/live.json").write_text("{}")
+    models = workspace.config["models"] | {
+        "found": {"kind": "folder", "path": "found", "tokenizer": "tokenizer"},
+        "live": {"kind": "monitor", "path": "live"},
+    }
+    return replace(workspace, config=workspace.config | {"models": models, "metrics": {"harness": "scores"}})
+
+
+def test_digests_follow_replaced_results_tokenizers_and_monitor_files(with_inputs):
+    before = digests(with_inputs)
+    for name, (content, other, changed) in REPLACED.items():
+        path = with_inputs.path / name
+        status = path.stat()
+        path.write_text(other)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        after = digests(with_inputs)
+        assert {re.sub(r".*/|\.\w+$", "", file) for file in before if after[file] != before[file]} == changed, name
+        path.write_text(content)
+    assert digests(with_inputs) == before
