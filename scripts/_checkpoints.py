@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from _notes import missing, repeated
+from _notes import missing, note
 from toposcale.checkpoints.checkpoint import LeftOutError, noted, readable
 from toposcale.io.errors import UserError, is_shared, reason_of
 
@@ -24,7 +24,8 @@ def noted_if_missing(
     try:
         yield
     except LeftOutError as error:
-        warning_rows.append(repeated(model, step, error.original, checkpoint))
+        remedy = f"it is left out; once it is fixed on the Hub, run again with AGAIN={checkpoint}"
+        warning_rows.append(note(model, "checkpoint", f"serves the weights of {error.original}", remedy, step=step))
     except BaseException as error:
         if is_shared(error) or not snakemake.params.allow_missing:
             raise

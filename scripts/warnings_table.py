@@ -49,6 +49,11 @@ def changed(manifests):
             yield _notes.note(model, "checkpoint", change, f"to measure that one run again with AGAIN={path}")
 
 
+def count_missing(warning_rows):
+    """Return the number of missing checkpoints in the rows, without those that repeat another one."""
+    return len({(row["model"], row["step"]) for row in warning_rows if row["is_missing"]})
+
+
 @_job.script
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
@@ -61,4 +66,4 @@ def main(snakemake):
     features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
     table = warnings.warning_table(features, metrics, warning_rows)
     # For the last line of the run.
-    _tables.write(snakemake, {"warnings": table}, left_out=str(_notes.count_missing(warning_rows)))
+    _tables.write(snakemake, {"warnings": table}, left_out=str(count_missing(warning_rows)))

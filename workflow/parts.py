@@ -38,6 +38,7 @@ class Inputs:
         self.keeps = bool(plan.config["hub"]["keep"])
         self.corpus = {key: _corpus_files(key, plan.config["corpus"][key]) for key in ("train", "validation")}
         self.harness = _harness_files(plan.config["metrics"]["harness"])
+        self.training_rules = training_rules(plan.work["training"])
         self.contents = self._contents()
         weights_stay = [name for name in plan.with_weights if name not in plan.published]
         self.with_own_weights, self.with_own_log = weights_stay, [*plan.loss_curves, *plan.monitored]
@@ -59,12 +60,6 @@ class Inputs:
             **{file: plan.inspections.content(file) for file in files},
             **{name: plan.inspections.tokenizer(name) for entry in settings if (name := entry.get("tokenizer"))},
         }
-
-    @cached_property
-    def training_rules(self) -> dict[str, tuple[tuple[str, ...], list[str]]]:
-        """The rules that train, by name: the names of the checkpoints that a job leaves, and the models."""
-        rules = enumerate(training_rules(self.plan.work["training"]).items(), 1)
-        return {f"train_{number}" if number > 1 else "train": rule for number, rule in rules}
 
     @cached_property
     def jobs(self) -> dict[str, list[Job]]:

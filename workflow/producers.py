@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 STEP_DIGITS = 8
 ALL = "all"
@@ -61,8 +62,15 @@ class Producer:
         return [self.file(pattern, *job, **wildcards) for job in self.jobs(models)]
 
 
-def training_rules(work: Producer) -> dict[tuple[str, ...], list[str]]:
-    """Return the models of each rule that trains, by the names of the checkpoints that its jobs leave.
+class TrainingRule(NamedTuple):
+    """Names of the checkpoints that a job of a rule leaves, and the models that it trains."""
+
+    outputs: tuple[str, ...]
+    models: list[str]
+
+
+def training_rules(work: Producer) -> dict[str, TrainingRule]:
+    """Return the rules that train, by name: train, train_2 ...
 
     A checkpoint a job, one rule serves all. A model a job, Snakemake wants a list of the checkpoints that the job makes, so
     models with different checkpoints have rules of their own.
@@ -71,7 +79,8 @@ def training_rules(work: Producer) -> dict[tuple[str, ...], list[str]]:
     models: dict[tuple[str, ...], list[str]] = {} if work.whole else {any_checkpoint: []}
     for model, steps in work.steps.items():
         models.setdefault(tuple(map(checkpoint_name, steps)) if work.whole else any_checkpoint, []).append(model)
-    return dict(sorted(models.items()))
+    rules = enumerate(sorted(models.items()), 1)
+    return {f"train_{number}" if number > 1 else "train": TrainingRule(*rule) for number, rule in rules}
 
 
 def checkpoint_name(step: int) -> str:

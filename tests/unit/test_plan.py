@@ -197,12 +197,12 @@ def test_files_of_a_live_monitor_are_those_of_its_folder():
 
 def test_models_with_other_checkpoints_are_trained_by_a_rule_of_their_own():
     steps = {"a": (0, 2), "b": (0, 4), "c": (0, 2)}
-    assert producers.training_rules(producers.Producer(steps)) == {("{checkpoints}",): ["a", "b", "c"]}
+    assert producers.training_rules(producers.Producer(steps)) == {"train": (("{checkpoints}",), ["a", "b", "c"])}
     assert producers.training_rules(producers.Producer(steps, set(steps))) == {
-        ("step-00000000", "step-00000002"): ["a", "c"],
-        ("step-00000000", "step-00000004"): ["b"],
+        "train": (("step-00000000", "step-00000002"), ["a", "c"]),
+        "train_2": (("step-00000000", "step-00000004"), ["b"]),
     }
-    assert producers.training_rules(producers.Producer({})) == {("{checkpoints}",): []}
+    assert producers.training_rules(producers.Producer({})) == {"train": (("{checkpoints}",), [])}
 
 
 def test_a_monitored_model_has_the_steps_and_facts_of_its_folder(tmp_path):
