@@ -54,12 +54,6 @@ def read(tmp_path, name, content):
             "",
         ),
         ("nested_last.jsonl", lines('{{"step": {step}, "loss": {{"train": {loss}}}}}\n'), ""),
-        ("aligned.txt", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
-        ("aligned.csv", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
-        ("frame.txt", "      step    loss\n" + lines("7  {step:>7} {loss:>8}\n"), ""),
-        ("table.md", "| step | loss |\n|-----:|-----:|\n" + lines("| {step} | {loss} |\n"), ""),
-        ("bars.txt", "step | loss\n-----+-----\n" + lines("{step} | {comma}\n"), ""),
-        ("aligned_cut.txt", "step   loss\n" + lines("{step} {loss}\n") + "1500 3", CUT),
         ("sep.csv", "sep=;\r\nstep;loss\r\n" + lines("{step};{comma}\r\n"), ""),
         ("mark.csv", b"\xef\xbb\xbfstep,loss\n" + LINES.encode(), ""),
         ("mark.jsonl", "\ufeff" + lines('{{"step": {step}, "loss": {loss}}}\n'), ""),
@@ -172,9 +166,27 @@ def test_an_empty_cell_between_tabs_is_missing(tmp_path):
     assert np.isnan(log["loss"]).tolist() == [False, True, False]
 
 
-def test_a_row_of_an_aligned_table_with_a_missing_cell_is_refused(tmp_path):
-    with pytest.raises(UserError, match="not a readable Parquet or CSV table"):
-        read(tmp_path, "a.txt", "step loss lr\n1 4.5 0.1\n2 4.4\n3 4.3 0.1\n")
+ALIGNED = "   step     loss\n" + lines("{step:>7} {loss:>8}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", ALIGNED),
+        ("a.csv", ALIGNED),
+        ("a.txt", "      step    loss\n" + lines("7  {step:>7} {loss:>8}\n")),
+        ("a.md", "| step | loss |\n|-----:|-----:|\n" + lines("| {step} | {loss} |\n")),
+        ("a.txt", "step | loss\n-----+-----\n" + lines("{step} | {comma}\n")),
+        ("a.md", "Here is my log:\n\n| Step | Train loss |\n|---|---|\n" + lines("| {step} | {loss} |\n")),
+        (
+            "a.md",
+            "| Training Loss | Epoch | Step | Validation Loss |\n|:--|:--|:--|:--|\n| No log | 0.1 | 10 | 3.6 |\n",
+        ),
+    ],
+)
+def test_table_aligned_by_spaces_or_bars_is_refused_by_name(name, text, tmp_path):
+    with pytest.raises(UserError, match="aligned by spaces or bars is not read; give it as CSV"):
+        read(tmp_path, name, text)
 
 
 @pytest.mark.parametrize(

@@ -337,11 +337,6 @@ def test_states_of_two_trainings_are_refused(tmp_path, last):
     ("name", "content"),
     [
         ("notebook.txt", "Step\tTraining Loss\tValidation Loss\n10\tNo log\t3.6\n20\t3.500000\t3.400000\n"),
-        (
-            "card.md",
-            "| Training Loss | Epoch | Step | Validation Loss |\n|:---:|:---:|:---:|:---:|\n"
-            "| No log | 0.1 | 10 | 3.6 |\n| 3.5 | 0.2 | 20 | 3.4 |\n",
-        ),
         ("a.csv", "# a run of ours\n# in 2024\n#step,Loss (nats),val_loss\n10,-,3.6\n20,3.5,3.4\n"),
         ("history.json", '{"step": [10, 20], "train_loss": [null, 3.5], "val_loss": [3.6, 3.4], "seed": 1}'),
         (

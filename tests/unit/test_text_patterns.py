@@ -79,10 +79,6 @@ def test_pattern_that_reads_no_whole_number_is_refused(pattern, reason, tmp_path
         ("c4 loss {loss} at {step}", "not understood"),
         ("step {step} kd_loss {loss}", "not understood"),
         ("step {step} loss [{loss}, {other}]", "several losses"),
-        (
-            "hello\n| Step | Time | Train loss |\n|---|---|---|\n| {step} | 1 | {loss} |",
-            "no line with a step and a loss",
-        ),
     ],
 )
 def test_pattern_of_a_refusal_reads_the_file(text, reason, tmp_path, capsys):
@@ -94,6 +90,62 @@ def test_pattern_of_a_refusal_reads_the_file(text, reason, tmp_path, capsys):
     assert [loss for _, loss in points(loss_curves.read(path, pattern=option[1]))] == LOSSES
     main(["check", str(path), *option])
     assert "read by the pattern" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("separator", [",", "_", "'", "\u2019", "\u00a0", "\u202f"])
+def test_separated_thousands_are_read_by_the_offered_pattern(separator, tmp_path):
+    path = tmp_path / "main.log"
+    rows = [(100 * step, loss) for step, loss in ROWS]
+    path.write_text("".join(f"step {step:,} | loss {loss}\n".replace(",", separator) for step, loss in rows))
+    with pytest.raises(UserError, match="has separated thousands, which a pattern reads") as refusal:
+        loss_curves.read(path)
+    option = shlex.split(str(refusal.value).partition("with a loss: ")[2])
+    assert points(loss_curves.read(path, pattern=option[1])) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("Epoch [{epoch}/3] [{batch}/1000] loss {loss}", 1),
+        ("Epoch:[{epoch}/3]({batch}/1000), loss: {loss}, lr: 0.1", 1),
+        ("| epoch   {epoch} | {batch:>5}/ 1000 batches | lr 20.0 | loss {loss}", 1),
+        ("Epoch: [{epoch}][{batch}/1000] Loss {loss} (9.9)", 0),
+        ("epoch {epoch} step {batch}/1000 loss {loss}", 1),
+        ("Training Epoch: {epoch}/3, step {batch}/1000 completed (loss: {loss}): 5%|# | 3/60 [00:01<00:10, 1it/s]", 1),
+    ],
+)
+def test_batches_of_epochs_are_read_by_the_offered_pattern(text, first, tmp_path):
+    path = tmp_path / "main.log"
+    at = [(epoch, batch) for epoch in range(3) for batch in range(100, 1001, 100)]
+    lines = (text.format(epoch=epoch + first, batch=batch, loss=9 - epoch - batch / 2000) for epoch, batch in at)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match="the steps start again in each epoch") as refusal:
+        loss_curves.read(path)
+    option = shlex.split(str(refusal.value).partition("with a loss: ")[2])
+    curve = loss_curves.read(path, pattern=option[1])
+    assert curve.columns["step"].tolist() == list(range(100, 3001, 100))
+    assert curve.facts.final_step is None
+
+
+def test_log_of_a_later_epoch_alone_is_refused(tmp_path):
+    with pytest.raises(UserError, match="the steps start again in each epoch"):
+        loss_curves.read(log_of(tmp_path, "Epoch [2/3] [{step}/9000] loss {loss}"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{step} s | loss {loss}",
+        "[{step}:00:12] loss={loss}",
+        "step {step}ms loss {loss}",
+        "[{step}, 12000] loss: {loss}",
+        "step {step} | loss {loss} bits | lr 5e-4",
+    ],
+)
+def test_no_pattern_is_offered_for_times_bits_or_pairs(text, tmp_path):
+    with pytest.raises(UserError) as refusal:
+        loss_curves.read(log_of(tmp_path, text))
+    assert "a pattern matches" not in str(refusal.value)
 
 
 def test_samples_are_never_offered_as_steps(tmp_path):

@@ -68,7 +68,9 @@ GRAMMARS = {
     ),
     "torchtitan": Grammar((".*step: {step} loss: {loss} .*",), (".*validate step: {step} loss: {validation_loss}.*",)),
     "torchtune": Grammar((r"step {step} \| loss:{loss} .*",)),
-    "NeMo": Grammar((".*reduced_train_loss[:=] ?{loss}.*",)),
+    "NeMo": Grammar(
+        (r".*iteration {iteration}/{total} \|.*reduced_train_loss[:=] ?{loss}.*", ".*reduced_train_loss[:=] ?{loss}.*")
+    ),
     "Composer": Grammar(
         (
             "Train loss/train/total: {total_loss}",
@@ -158,15 +160,11 @@ _FACTS = {
             r"(?:.*[^\w ] ?|.*\b(?:info|the|a|this|our|language|gpt|transformer) )?(?:model|network) (?:has|with|contains) "
             rf"{_AMOUNT} param(?:eter)?s\b",
         ),
-        ("epochs", rf"num epochs = {_AMOUNT}"),
-        ("optimization_steps", rf"total optimization steps = {_AMOUNT}"),
-        ("examples", rf"num examples = {_AMOUNT}"),
-        ("examples_per_step", rf"total train batch size [^=]*= {_AMOUNT}"),
     )
 }
 """Facts of a run, by the exact form of the line that states each; what is written otherwise is unknown."""
 
-_FACT_WORDS = re.compile("param|tokens per|batch size|epochs =|steps =|examples =", re.IGNORECASE)
+_FACT_WORDS = re.compile("param|tokens per|batch size", re.IGNORECASE)
 
 
 def fact_of(line: str) -> tuple[str, float] | None:

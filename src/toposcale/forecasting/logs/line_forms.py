@@ -5,12 +5,9 @@ grammar, the name in front of each number (or behind it, where a loss is named s
 """
 
 import re
-from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-
-import numpy as np
 
 from toposcale.forecasting.logs.grammars import GRAMMARS, MARK, PREFIX, fits
 from toposcale.forecasting.logs.names import (
@@ -22,15 +19,14 @@ from toposcale.forecasting.logs.names import (
     TEST,
     TRAINING,
     VALIDATION,
-    LossName,
     loss_name,
     plain_name,
     word_sets,
 )
 from toposcale.forecasting.logs.trainer_states import SUMMARY
 
-THOUSANDS = "(?:,|_|'|\u2019|\u00a0|\u202f)"  # what separates them
-_CORE = rf"[-+]?(?:(?:\d{{1,3}}(?:{THOUSANDS}\d{{3}})++(?![\d,_])|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
+_THOUSANDS = "(?:,|_|'|\u2019|\u00a0|\u202f)"  # what separates them
+_CORE = rf"[-+]?(?:(?:\d{{1,3}}(?:{_THOUSANDS}\d{{3}})++(?![\d,_])|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
 # Its thousands, millions or bytes, which differ within a log.
 _UNIT = "(?:[kKMBGT](?![a-zA-Z0-9])| ?[kKMGT]i?B(?![a-zA-Z0-9])| [MB](?= *+(?:[|,;)]|$)))?"
 NUMBER = re.compile(
@@ -38,8 +34,12 @@ NUMBER = re.compile(
     rf"((?:{_CORE}|(?<!of )(?:nan|inf|n/a|none)(?![a-z_]))){_UNIT}",
     re.IGNORECASE,
 )
+"""A number of a line, with its unit; in the first group without it."""
+
+PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|n/a|none", re.IGNORECASE)
+"""A number that is read: others have a unit or separated thousands, which a pattern of the user's may read."""
+
 TIME = "milliseconds"
-_EARLIEST_TIME = 1e12  # September 2001, before any metric of MLflow
 _OTHER_BAR = re.compile(r"%\|.*\0 ?(?:examples|tokens|samples|files|[kMG]?B)/s")  # of the data, as those of datasets
 _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
@@ -56,17 +56,20 @@ _JUNK, _NEVER, RANKS, _NO_COUNTER, _UNITS = word_sets(
 )
 _LEADING_JUNK = re.compile(f"^(?:(?:{'|'.join(sorted(_JUNK))})_)+")
 _PYTORCH_QUICKSTART = r"loss: \0 \[ ?\0/\0\]"
+_OF_SAMPLES = re.compile(r"\[ ?\0/\0 \(\0%\)")
 
 UNREAD = "not understood"
 SEVERAL = "several losses"
+ABBREVIATED = "a number is abbreviated, such as 1.2k, or has separated thousands, which a pattern reads"
 _IN_BITS = "in bits; a loss must be in nats per token: bits per token x 0.6931"
-SUMMARIES = {
+_SUMMARIES = {
     re.compile(f".*{SUMMARY}"): "a summary of the training",
     re.compile(f"{MARK}/{MARK} (?=.*- loss: {MARK})(?=.*(?:- ETA: |s/step))"): (
         "means since the epoch began, as Keras prints them; log each batch with CSVLogger"
     ),
 }
-"""Reasons why lines are left out: their loss is not understood, or the line is a summary."""
+NEVER_OFFERED = (*_SUMMARIES.values(), _IN_BITS)
+"""Reasons why lines are left out: what they hold is not the loss of a step in nats, whatever a pattern takes of it."""
 
 
 class Kind(Enum):
@@ -80,22 +83,21 @@ class Kind(Enum):
     LEFT_OUT = "left out"
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Form:
     """Lines that differ in their numbers alone.
 
     key: the line with marks in the place of its numbers, and single spaces. names: column of each number that is read, by
-    its position in the line. losses, decimals: positions of the losses, and of numbers that must be decimal to be losses.
-    opening: words up to the loss. marks: words of a split in it. reason: why they are left out. text: name of the text of
-    an evaluation. table: an expression of whole lines whose groups are the numbers that are read and, for another line, the
-    line. programs, is_evaluation: grammars that fit them. rows, columns: their rows, and the numbers of each by name.
+    its position in the line. decimals: positions of numbers that must be decimal to be losses. opening: words up to the
+    loss. marks: words of a split in it. reason: why they are left out. text: name of the text of an evaluation. table: an
+    expression of whole lines whose groups are the numbers that are read and, for another line, the line. programs,
+    is_evaluation: grammars that fit them. total_is_known: whether one says that a total is not that of an epoch.
     """
 
-    key: str = ""
+    key: str
     kind: Kind = Kind.OTHER
-    names: dict[int, str] = field(default_factory=dict)
-    losses: tuple[int, ...] = ()
-    decimals: list[int] = field(default_factory=list)
+    names: Mapping[int, str] = field(default_factory=dict)
+    decimals: tuple[int, ...] = ()
     opening: str = ""
     marks: frozenset[str] = frozenset()
     reason: str = ""
@@ -103,11 +105,7 @@ class Form:
     table: re.Pattern[bytes] | None = None
     programs: frozenset[str] = frozenset()
     is_evaluation: bool = False
-    values: "array[float]" = field(default_factory=lambda: array("d"))
-    blocks: list[np.ndarray] = field(default_factory=list)
-    rows: np.ndarray = field(default_factory=lambda: np.empty(0, int))
-    lines: np.ndarray = field(default_factory=lambda: np.empty(0, int))
-    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    total_is_known: bool = False
 
     @property
     def counter(self) -> str:
@@ -121,31 +119,14 @@ class Form:
         return any(name in COUNTERS or name == "batch" for name in self.names.values())
 
     @property
+    def ends_at_loss(self) -> bool:
+        """Return whether its last number is a loss and its last word."""
+        return self.key.endswith(MARK) and loss_name(self.names.get(self.key.count(MARK) - 1, "")) is not None
+
+    @property
     def has_validation(self) -> bool:
         """Return whether a number of its lines is a loss of an evaluation."""
         return any(split_of_loss(name) in (VALIDATION, TEST) for name in self.names.values())
-
-    def add(self, row: int, numbers: Sequence[Sequence[bytes]]) -> int:
-        """Add the lines of a block that have numbers, and return how many they are; row: that of its first line."""
-        n = len(numbers[0])
-        at = range(n) if all(numbers[0]) else [index for index, text in enumerate(numbers[0]) if text]
-        columns = numbers if len(at) == n else [[texts[index] for index in at] for texts in numbers]
-        self.blocks.append(np.array([np.array(at, float) + row, *map(parsed, columns)]).T)
-        return len(at)
-
-    def finish(self) -> None:
-        """Make rows and columns of the values; no rows if three numbers in a line do not begin with a time."""
-        table = np.concatenate([*self.blocks, np.frombuffer(self.values).reshape(-1, 1 + len(self.names))])
-        self.blocks.clear()
-        table = table[np.argsort(table[:, 0], kind="stable")] if np.any(np.diff(table[:, 0]) < 0) else table
-        self.rows = table[:, 0].astype(int)
-        self.columns = {name: table[:, at].copy() for at, name in enumerate(self.names.values(), 1)}
-        self.values = array("d")
-        if np.any(self.columns.pop(TIME, _EARLIEST_TIME) < _EARLIEST_TIME):  # not a metric of MLflow
-            self.rows = self.rows[:0]
-        counted = next((self.names.get(at - 1, "") for at, name in self.names.items() if name == END), "")
-        if counted in COUNTERS and np.any(np.abs(self.columns[counted] - self.columns[self.counter]) > 1):
-            del self.columns[END]  # the end of an epoch, or of micro-batches
 
 
 def split_of_loss(name: str) -> frozenset[str] | None:
@@ -153,60 +134,88 @@ def split_of_loss(name: str) -> frozenset[str] | None:
     return loss.split if (loss := loss_name(name)) else None
 
 
-def form_of(key: str, whole: Sequence[int] = (), *, is_prefixed: bool = False) -> Form:
+@dataclass
+class _Numbers:
+    """What the generic grammar has found of the numbers of a line so far; see `Form`."""
+
+    literals: Sequence[str]
+    names: dict[int, str] = field(default_factory=dict)
+    decimals: list[int] = field(default_factory=list)
+    text: str = ""
+    reason: str = ""
+    is_left_out: bool = False
+
+    @property
+    def counts(self) -> bool:
+        return any(name in COUNTERS or name == "batch" for name in self.names.values())
+
+    def leave_out(self, reason: str) -> None:
+        self.is_left_out, self.reason = True, reason
+
+
+def form_of(key: str, whole: Collection[int] = (), *, is_prefixed: bool = False) -> Form:
     """Return what the lines of a key are.
 
     whole: positions of whole numbers, after a word such as `train` that has a loss or something else behind it.
     is_prefixed: whether containers put something before them.
     """
+    if reason := next((reason for pattern, reason in _SUMMARIES.items() if pattern.match(key)), ""):
+        return Form(key, Kind.LEFT_OUT, reason=reason)
     hits = fits(key)
-    form = Form(key, programs=frozenset(hit.program for hit in hits if not hit.is_heading))
-    if reason := next((reason for pattern, reason in SUMMARIES.items() if pattern.match(key)), ""):
-        form.kind, form.reason = Kind.LEFT_OUT, reason
-        return form
-    literals, name = key.lower().split(MARK), ""
+    numbers = _Numbers(key.lower().split(MARK))
     if not any(GRAMMARS[hit.program].is_whole for hit in hits):
-        behind = _names_behind(literals)
-        for at in range(len(literals) - 1):
-            if at not in whole and at not in form.names:
-                name = _read_number(form, literals, at, name, behind.get(at))
-        if _starts_with_number(literals) and 0 not in whole and not (form.counts and literals[1][0] != ":"):
-            form.names[0] = "rank" if form.counts else "step"
+        _name_all(numbers, whole)
     if hits and (named := {at: END if name == "total" else name for at, name in hits[0].names.items()}):
-        form.names = {at: name for at, name in form.names.items() if name not in named.values()} | named
-        form.kind, form.reason, form.decimals = Kind.OTHER, "", []
-    form.names = dict(sorted(form.names.items()))
-    losses = {at: loss for at, name in form.names.items() if (loss := loss_name(name)) and not loss.is_part}
-    if form.kind is Kind.LEFT_OUT or not losses:
-        _finish_without_loss(form, is_heading=any(hit.is_heading for hit in hits))
-        return form
-    if not form.counts:  # tqdm without a total
-        bars = {at: "iteration" for at in range(len(literals) - 1) if literals[at + 1].startswith("it [")}
-        form.names = dict(sorted((form.names | bars).items()))
-    form.losses = tuple(losses)
-    has_training = any(loss.split is TRAINING for loss in losses.values())
-    form.kind = Kind.TRAINING if has_training else Kind.EVALUATION
-    form.is_evaluation = any(hit.is_evaluation for hit in hits)
-    words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(literals[: min(losses) + 1])))
+        others = {at: name for at, name in numbers.names.items() if name not in named.values()}
+        numbers = _Numbers(numbers.literals, others | named, text=numbers.text)
+    names = dict(sorted(numbers.names.items()))
+    losses = {at: loss for at, name in names.items() if (loss := loss_name(name)) and not loss.is_part}
+    form = Form(
+        key,
+        names=names,
+        text=numbers.text,
+        programs=frozenset(hit.program for hit in hits if not hit.is_heading),
+        total_is_known=any({"total", "epoch"} & {*hit.names.values()} for hit in hits),
+    )
+    if numbers.is_left_out or not losses:
+        return _without_loss(form, numbers, is_heading=any(hit.is_heading for hit in hits))
+    words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(numbers.literals[: min(losses) + 1])))
     marks = [word for word in words if word in VALIDATION | TEST]
+    is_evaluation = any(hit.is_evaluation for hit in hits)
     is_test = bool(marks) and marks[-1] in TEST  # the nearest to the loss
-    form.opening = " ".join(word for word in words if word not in _UNITS)  # times grow from seconds to hours
-    form.marks = frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if form.is_evaluation else set())
-    form.table = _table(form, is_prefixed=is_prefixed)
-    return form
+    form = replace(
+        form,
+        kind=Kind.TRAINING if any(loss.split is TRAINING for loss in losses.values()) else Kind.EVALUATION,
+        decimals=tuple(numbers.decimals),
+        opening=" ".join(word for word in words if word not in _UNITS),  # times grow from seconds to hours
+        marks=frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if is_evaluation else set()),
+        is_evaluation=is_evaluation,
+    )
+    return replace(form, table=_table(form, losses, is_prefixed=is_prefixed))
 
 
-def _finish_without_loss(form: Form, *, is_heading: bool) -> None:
-    """Set the kind of lines without a loss that is read: left out, the step of losses on other lines, or anything else."""
-    form.decimals = []
-    if form.kind is Kind.LEFT_OUT:
-        form.reason = form.reason or UNREAD
-    elif _OTHER_BAR.search(form.key):
-        form.kind = Kind.OTHER
-    elif form.reason:
-        form.kind = Kind.LEFT_OUT
-    elif form.counts and (is_heading or "%|" in form.key):
-        form.kind = Kind.STEP
+def _without_loss(form: Form, numbers: _Numbers, *, is_heading: bool) -> Form:
+    """Return a form without a loss that is read: left out, the step of losses on other lines, or anything else."""
+    if numbers.is_left_out:
+        return replace(form, kind=Kind.LEFT_OUT, reason=numbers.reason)
+    if _OTHER_BAR.search(form.key):
+        return form
+    if numbers.reason:
+        return replace(form, kind=Kind.LEFT_OUT, reason=numbers.reason)
+    return replace(form, kind=Kind.STEP) if form.counts and (is_heading or "%|" in form.key) else form
+
+
+def _name_all(numbers: _Numbers, whole: Collection[int]) -> None:
+    """Name the numbers of a line by the words around them."""
+    literals, name = numbers.literals, ""
+    behind = _names_behind(literals)
+    for at in range(len(literals) - 1):
+        if at not in whole and at not in numbers.names:
+            name = _name_one(numbers, at, name, behind.get(at))
+    if _starts_with_number(literals) and 0 not in whole and not (numbers.counts and literals[1][0] != ":"):
+        numbers.names[0] = "rank" if numbers.counts else "step"
+    if not numbers.counts:  # tqdm without a total
+        numbers.names |= {at: "iteration" for at in range(len(literals) - 1) if literals[at + 1].startswith("it [")}
 
 
 def _names_behind(literals: Sequence[str]) -> dict[int, str]:
@@ -229,83 +238,92 @@ def _starts_with_number(literals: Sequence[str]) -> bool:
     return not is_pair and (unit is None or unit[1] not in _UNITS)
 
 
-def _read_number(form: Form, literals: Sequence[str], at: int, given: str, behind: str | None) -> str:
-    """Find the columns of a number and, if it is one of several (`3/10`, `3 of 10`), of the next one.
+def _name_one(numbers: _Numbers, at: int, given: str, behind: str | None) -> str:
+    """Name a number and, if it is one of several (`3/10`, `3 of 10`), the next one; return the name of the next number.
 
-    literals: texts around the numbers. given: its name, if it has none of its own. behind: the name behind it, where names
-    stand there. Return the name of the next number.
+    given: its name, if it has none of its own. behind: the name behind it, where names stand there.
     """
+    literals, names = numbers.literals, numbers.names
     before, after = literals[at : at + 2]
     name, following = behind or _name(before) or given, ""
     has_unit = behind is None and bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$|\blr\($", before))
     is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
     is_time = after == ":" and at + 2 < len(literals)
     column = most = ""
-    if (
-        is_ratio
-        and (not name or name in TRAINING)
-        and not before.endswith("/")
-        and not literals[at + 2].startswith("/")
-    ):
-        counts_samples = re.search(r"\[ ?\0/\0 \(\0%\)", MARK.join(["", before, *literals[at + 1 : at + 4]]))
-        counts_samples = counts_samples or re.fullmatch(_PYTORCH_QUICKSTART, form.key.lower())
-        column, most = ("", "") if counts_samples else ("batch", "batches")
+    if is_ratio and (not name or name in TRAINING) and not before.endswith("/") and literals[at + 2][:1] != "/":
+        if not _counts_samples(literals, at):
+            column, most = "batch", "batches"
     elif at == 0 and not name and _starts_with_number(literals):
         most = END
-    elif name == "raw" and loss_name(form.names.get(at - 1, "")):
-        column = form.names[at - 1]
-        form.names[at - 1] = f"smoothed_{column}"
+    elif name == "raw" and loss_name(names.get(at - 1, "")):
+        column = names[at - 1]
+        names[at - 1] = f"smoothed_{column}"
     elif not (has_unit or is_time or (is_ratio and {*name.split("_")} & VALIDATION)) and (
         counter := _counter(name, after, at)
     ):
-        column = counter if counter not in form.names.values() else ""
+        column = counter if counter not in names.values() else ""
         is_followed = after == " " and at + 2 < len(literals) and not re.match("[a-z%:]", literals[at + 2])
         if is_followed and any("loss" in literal for literal in literals):
-            form.kind = Kind.LEFT_OUT  # its thousands, perhaps
+            numbers.leave_out(UNREAD)  # its thousands, perhaps
         most = END if COUNTERS[counter] > COUNTERS["micro_step"] else ""
         following = match[1] if (match := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
     elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
-        column, most = "epoch", "epochs"
+        column = "epoch"
     elif PERPLEXITY.search(name) and loss_name(name) is None:
         column = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
     elif not has_unit:
-        column = _loss(form, literals, at, name) or _other_column(name)
-    form.names |= {at: column} if column else {}
-    form.names |= {at + 1: most} if is_ratio and most else {}
+        column = _loss(numbers, at, name) or _other_column(name)
+    names |= {at: column} if column else {}
+    names |= {at + 1: most} if is_ratio and most else {}
     return following
 
 
-def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
+def _counts_samples(literals: Sequence[str], at: int) -> bool:
+    """Return whether a number and its total are those of samples, as in examples of PyTorch."""
+    nearby = MARK.join(["", literals[at], *literals[at + 1 : at + 4]])
+    return bool(_OF_SAMPLES.search(nearby) or re.fullmatch(_PYTORCH_QUICKSTART, MARK.join(literals)))
+
+
+def _loss(numbers: _Numbers, at: int, name: str) -> str:
     """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
-    loss, words, after = loss_name(name), set(re.split(r"[^a-z]+", name)), literals[at + 1]
-    if BITS.search(name) or (loss and BITS.match(after.lstrip(" (["))):
-        form.reason = _IN_BITS
+    literals, names = numbers.literals, numbers.names
+    loss, words = loss_name(name), set(re.split(r"[^a-z]+", name))
+    if BITS.search(name) or (loss and BITS.match(literals[at + 1].lstrip(" (["))):
+        numbers.reason = _IN_BITS
         return ""
     if loss is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
-        has_loss = any("loss" in literal for literal in literals) or any(map(loss_name, form.names.values()))
+        has_loss = any("loss" in literal for literal in literals) or any(map(loss_name, names.values()))
         if name in ("eval", "evaluate") and not has_loss:
-            form.reason = "an evaluation that is not called a loss, such as an accuracy"
+            numbers.reason = "an evaluation that is not called a loss, such as an accuracy"
             return ""
         loss = loss_name(f"{name}_loss")
-        form.decimals.append(at)
+        numbers.decimals.append(at)
     if loss is None and (evaluation := text_of_evaluation(name)):
-        form.text, name = evaluation
+        numbers.text, name = evaluation
         loss = loss_name(name)
-    is_other = loss is None and bool(words & (_NEVER | VALIDATION | TEST))
-    if loss is None and "loss" in words and is_other and not words & {"scale", "scaled"}:
-        form.reason = "a best or mean loss, or an evaluation on another text"
-    if (loss is None and "loss" in words and not is_other) or (loss and _is_one_of_several(name, literals, at)):
-        form.kind, form.reason = Kind.LEFT_OUT, SEVERAL if loss else UNREAD
     if loss is None:
+        _note_unknown_loss(numbers, words)
         return ""
+    if _is_one_of_several(name, literals, at):
+        numbers.leave_out(SEVERAL)
     content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
     prefix = "validation_" if loss.split is VALIDATION else "test_" if loss.split is TEST else ""
     column = prefix + "_".join(dict.fromkeys(content or ["loss"]))
-    column = name if loss.is_part or column in form.names.values() else column
-    is_given = any(form.names[one] == column for one in form.names if one not in form.decimals)
-    if is_given and not loss.is_part and at not in form.decimals:
-        form.kind, form.reason = Kind.LEFT_OUT, SEVERAL  # two losses of one name, such as those of two splits
+    column = name if loss.is_part or column in names.values() else column
+    is_given = any(names[one] == column for one in names if one not in numbers.decimals)
+    if is_given and not loss.is_part and at not in numbers.decimals:
+        numbers.leave_out(SEVERAL)  # two losses of one name, such as those of two splits
     return column
+
+
+def _note_unknown_loss(numbers: _Numbers, words: Collection[str]) -> None:
+    """Note why a number whose name holds the word loss is not read."""
+    if "loss" not in words:
+        return
+    if not _NEVER.union(VALIDATION, TEST).intersection(words):
+        numbers.leave_out(UNREAD)
+    elif not {"scale", "scaled"}.intersection(words):
+        numbers.reason = "a best or mean loss, or an evaluation on another text"
 
 
 def _is_one_of_several(name: str, literals: Sequence[str], at: int) -> bool:
@@ -320,7 +338,7 @@ def text_of_evaluation(name: str) -> tuple[str, str] | None:
     """Return the text and the plain rest of a name such as `eval/c4/cross_entropy`; None if it is another one."""
     first, *between = name.split("/")
     plain = f"{first}/{between.pop()}" if between else name
-    loss: LossName | None = loss_name(plain)
+    loss = loss_name(plain)
     is_cross_entropy = loss is not None and loss.is_cross_entropy and loss.split is VALIDATION
     return ("/".join(between), plain) if between and is_cross_entropy else None
 
@@ -357,7 +375,7 @@ def _other_column(name: str) -> str:
     return "gradient_norm" if is_norm else ""
 
 
-def _table(form: Form, *, is_prefixed: bool) -> re.Pattern[bytes] | None:
+def _table(form: Form, losses: Collection[int], *, is_prefixed: bool) -> re.Pattern[bytes] | None:
     """Return an expression whose groups are the numbers of a line of the form that are read, and any other line.
 
     It need not take every line of the form: the others are read one by one.
@@ -366,26 +384,8 @@ def _table(form: Form, *, is_prefixed: bool) -> re.Pattern[bytes] | None:
     number, anything = r"([-+]?\d++(?:\.\d++)?(?:[eE][-+]?\d++)?)", rf"[-+]?[\d.]++(?:[eE][-+]?\d++)?+{_UNIT}"
     numbers = [number if at in form.names else anything for at in range(len(parts) - 1)]
     numbers = [rf"(?=[-+]?\d*+\.){number}" if at in form.decimals else number for at, number in enumerate(numbers)]
-    numbers = [rf"(?!\d*+,){number}" if at in form.losses else number for at, number in enumerate(numbers)]
+    numbers = [rf"(?!\d*+,){number}" if at in losses else number for at, number in enumerate(numbers)]
     # Spaces around numbers differ with their width.
     text = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
     prefix = PREFIX.pattern if is_prefixed else ""
     return re.compile(rf"{prefix}[ \t]*+{text}[ \t]*+\n|(.*+)\n".encode()) if len(numbers) < 60 else None
-
-
-def number_of_log(text: str | bytes) -> float:
-    """Return a number of a log: infinite for NaN, NaN where nothing was measured."""
-    try:
-        value = float(text)
-    except ValueError:
-        text = text.decode() if isinstance(text, bytes) else text
-        return np.nan if text.lower() in ("n/a", "none") else float(re.sub(THOUSANDS, "", text))
-    return np.inf if value != value else value
-
-
-def parsed(texts: Sequence[bytes]) -> list[float]:
-    """Return the numbers of texts."""
-    try:
-        return [*map(float, texts)]
-    except ValueError:  # some have thousands separators
-        return [*map(number_of_log, texts)]

@@ -11,7 +11,6 @@ from toposcale.forecasting.logs.names import is_step_or_loss
 from toposcale.forecasting.logs.rows import LogError, Rows, half_written
 from toposcale.io.files import read_plain_or_gzip
 
-_NUMBER = re.compile(rb"[-+]?[\d.,e+-]+|nan|none|inf|no log", re.IGNORECASE)
 _TABLES = (".csv", ".tsv")
 _NO_TEXT = (
     "not a text in UTF-8, so not a CSV table or a text log, nor Parquet or Feather; export it as CSV with the columns step "
@@ -61,7 +60,10 @@ def read(path: Path, named: Collection[str] = (), pattern: str | None = None) ->
             return rows
     else:
         begin = _end_of_comments(content, named)
-        table = _with_tabs(content[begin:] if begin else content, named)
+        table = content[begin:] if begin else content
+        head = table[:65536].split(b"\n")[0].decode("utf-8", "replace")
+        if not re.search("[,;\t]", head) and text_logs.is_header_of_table(head):
+            raise LogError(text_logs.ALIGNED)
         if suffix in _TABLES or _is_table(table[:65536].decode("utf-8", "replace").lstrip(), named):
             return _read_csv(path, table, content.count(b"\n", 0, begin))
     return text_logs.read(content)
@@ -106,24 +108,6 @@ def _end_of_comments(content: bytes, named: Collection[str]) -> int:
             break
         start = end
     return start
-
-
-def _with_tabs(content: bytes, named: Collection[str]) -> bytes:
-    """Return a table whose columns are aligned by spaces or bars with tabs between them, other content unchanged."""
-
-    def cells_of(line: bytes) -> list[bytes]:
-        if set(line.strip()) <= set(b"|-=+: "):
-            return []
-        return [cell.strip() for cell in line.strip().strip(b"|").split(b"|")] if b"|" in line else line.split()
-
-    start = content[:4096].split(b"\n")[:-1]
-    head, first = ([*filter(None, map(cells_of, start)), [], []])[:2]
-    index = len(first) - len(head)  # pandas prints an index without a name
-    is_aligned = index in (0, 1) and all(map(_NUMBER.fullmatch, first)) and not set(b"".join(head)) & set(b",;{[:")
-    if b"\t" in content[:4096] or not is_aligned or not _is_table(b",".join(head).decode("utf-8", "replace"), named):
-        return content
-    rows = [b"\t".join(cells[index:]) for cells in map(cells_of, content.split(b"\n"))]
-    return b"\n".join([b"\t".join(head), *rows[next(i for i, row in enumerate(rows) if row) + 1 :]])
 
 
 def _is_table(start: str, named: Collection[str]) -> bool:

@@ -94,7 +94,7 @@ def read(
 ) -> LossCurve:
     """Read the loss curve of a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
-    A table is CSV (with commas, semicolons, tabs, spaces or bars) or Parquet; JSON is one object per line, or a list of
+    A table is CSV (with commas, semicolons or tabs) or Parquet; JSON is one object per line, or a list of
     objects; text logs are those of `grammars.GRAMMARS`, and others with step and loss on a line or by a pattern. A step and
     a loss of training or validation, in nats per token, are required; learning rate and gradient norm are optional. Names
     are those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since
@@ -116,7 +116,7 @@ def read(
             try:
                 rows = replace(log_files.read(path, chosen.values(), pattern), file=path.name)
             except text_logs.NotUnderstoodError as error:
-                raise LogError(f"{error}; {_remedy(error.content, chosen, run)}") from error
+                raise LogError(f"{error}; {_remedy(error, chosen, run)}") from error
         return one_run(rows, chosen, run)._replace(trainer=state)
 
 
@@ -133,10 +133,11 @@ def of_columns(
         return one_run(Rows(columns), _chosen(loss_column, step_column), run)
 
 
-def _remedy(content: bytes, chosen: Mapping[str, str], run: int | None) -> str:
+def _remedy(error: text_logs.NotUnderstoodError, chosen: Mapping[str, str], run: int | None) -> str:
     """Return the remedy for a text log that is not understood: a pattern that was tried on it, or how one looks."""
-    if pattern := patterns.suggested(content):
-        with suppress(LogError):
+    content = error.content
+    if pattern := patterns.suggested(content, starts_again=error.starts_again):
+        with suppress(LogError, UserError):
             rows = patterns.read(content, pattern)
             n = len(rows.lines if rows.lines is not None else ())
             one_run(rows, chosen, run)

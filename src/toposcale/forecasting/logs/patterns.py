@@ -6,29 +6,27 @@ separated thousands and a unit (k, M, B, T or %) if its group takes them. A patt
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.grammars import MARK, fact_of, plain_content, without_prefix
-from toposcale.forecasting.logs.line_forms import NUMBER, SUMMARIES, form_of
-from toposcale.forecasting.logs.names import (
-    COUNTERS,
-    END,
-    PARAMETERS,
-    PER_STEP,
-    TRAINING,
-    loss_name,
-    plain_name,
-    split_of,
-)
+from toposcale.forecasting.logs.line_forms import NEVER_OFFERED, NUMBER, form_of
+from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, loss_name, split_of
 from toposcale.forecasting.logs.rows import LogError, Rows, columns_of_entries
-from toposcale.forecasting.logs.text_logs import OTHER_AXES, count_over_epochs, with_steps
+from toposcale.forecasting.logs.text_logs import OTHER_AXES, with_steps
 from toposcale.io.errors import UserError, counted
 
 EXAMPLE = r"step (?P<step>\d+) .* loss (?P<loss>[\d.]+)"
+SEPARATORS = "[_'\u2019\u00a0\u202f]"  # of thousands, beside commas
+_NO_COUNT = re.compile(
+    r" ?(?:tokens|samples|sequences|examples|epochs|batches|s|sec|ms|min|h)\b|[a-zA-Z%]{2}|%|:\d|, *\d"
+)
+"""What stands behind a number that counts no steps."""
+
+_OF_EPOCHS = {"epoch", "batch", "batches"}
 _RENAMED = {"total": END, "tokens": "tokens"}
 _MOST_LINES, _MOST_ALIKE = 100_000, 1000
 """Lines of a refused log from which a pattern is suggested, and lines of one form whose numbers are compared for it."""
@@ -41,7 +39,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     except (re.error, TypeError) as error:
         raise UserError(f"pattern (--pattern): {pattern!r:.80} is not a regular expression ({error})") from error
     names = [*expression.groupindex]
-    has_step = any(name in COUNTERS for name in names) or {"epoch", "batch", "batches"} <= {*names}
+    has_step = any(name in COUNTERS for name in names) or {*names} >= _OF_EPOCHS
     if not any(map(loss_name, names)) or not has_step:
         raise UserError(f"pattern (--pattern): needs groups called step and loss, such as '{EXAMPLE}'")
     return expression
@@ -71,9 +69,19 @@ def read(content: bytes, pattern: str) -> Rows:
         count = counted(len(others), "line holds", "lines hold")
         text = f"line {numbers[others[0]]:,} ({lines[others[0]].strip()[:80]!r})"
         notes.append(f"{count} the word loss and no match, the first: {text}")
+    _count_over_epochs(columns)
     notes += with_steps(columns, precedes=False)
-    count_over_epochs(columns)
     return Rows(columns, "text log", tuple(notes), lines=np.array(numbers)[rows])
+
+
+def _count_over_epochs(columns: dict[str, np.ndarray]) -> None:
+    """Make steps of the groups epoch, batch and batches: (epoch - 1) x batches + batch, or epoch x batches + batch."""
+    if not columns.keys() >= _OF_EPOCHS:
+        return
+    epoch, batch, batches = (columns.pop(name) for name in ("epoch", "batch", "batches"))
+    if len(np.unique(batches[np.isfinite(batches)])) > 1:
+        raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
+    columns.setdefault("step", (epoch - min(np.nanmin(epoch), 1)) * batches + batch)
 
 
 def _lines(content: bytes) -> tuple[list[str], list[int]]:
@@ -106,7 +114,7 @@ def _value(match: re.Match[str], name: str) -> float | None:
             r"take the whole number, such as [\d.,]+[kKMBT]?"
         )
     try:
-        value = number_of(text[:-1]) / 100 if text.endswith("%") else number_of(text.replace("_", ""))
+        value = number_of(text[:-1]) / 100 if text.endswith("%") else number_of(re.sub(SEPARATORS, "", text))
     except ValueError as error:
         raise LogError(
             f"the group {name} of the pattern (--pattern) takes {text!r:.40}, which is not a number"
@@ -114,13 +122,12 @@ def _value(match: re.Match[str], name: str) -> float | None:
     return np.inf if value != value else value
 
 
-def suggested(content: bytes) -> str:
-    """Return a pattern for the most frequent line that holds a loss and a number; "" without a step on it."""
+def suggested(content: bytes, *, starts_again: bool = False) -> str:
+    """Return a pattern for the most frequent line that holds a loss and a number; "" without a step on it.
+
+    starts_again: whether its steps start again in each epoch.
+    """
     lines = [without_prefix(line) for line in _lines(content)[0][:_MOST_LINES]]
-    if pattern := _pattern_of_table(
-        [line[:400] for line in lines if "loss" in line.lower() and not re.search(r"\d", line)][:100]
-    ):
-        return pattern
     lines = [line[:400] for line in lines if "loss" in line.lower() and re.search(r"\d", line)]
     keys = [" ".join(NUMBER.sub(MARK, line).split()) for line in lines]
     for key, _ in Counter(keys).most_common(3):
@@ -130,55 +137,25 @@ def suggested(content: bytes) -> str:
         ):
             continue
         form = form_of(key)
-        if form.reason not in SUMMARIES.values() and (pattern := _pattern_of(alike, form.names)):
+        names = _names_of_epochs(form.names) if starts_again else form.names
+        if form.reason not in NEVER_OFFERED and (pattern := _pattern_of(alike[:_MOST_ALIKE], names)):
             return pattern
     return ""
 
 
-def _rise(texts: Sequence[str]) -> bool:
-    return all(int(one) < int(other) for one, other in pairwise(texts))
+def _names_of_epochs(names: Mapping[int, str]) -> dict[int, str]:
+    """Return names of numbers with those of the batches of an epoch, and their number, as such."""
+    of_epochs = dict.fromkeys(COUNTERS, "batch") | {END: "batches"}
+    return {at: of_epochs.get(name, name) for at, name in names.items()}
 
 
-def _pattern_of_table(lines: list[str]) -> str:
-    """Return a pattern for the rows of a table in Markdown, or aligned by spaces, from its header; "" without one."""
-    for line in lines:
-        bar = r" *\|" if "|" in line else r"(?: +|$)"
-        names = line.strip().strip("|").split("|" if "|" in line else None)
-        groups = ["step" if plain_name(name.strip()) in COUNTERS else _group_of_loss(name.strip()) for name in names]
-        if "step" in groups and len({*groups} - {""}) > 1:
-            last = max(at for at, group in enumerate(groups) if group)
-            kinds = {"step": r"\d+", "": r"[^|]*?" if "|" in line else r"\S+"}
-            cells = [kinds.get(group, r"[-+.\deE]+") for group in groups[: last + 1]]
-            cells = [f"(?P<{group}>{cell})" if group else cell for group, cell in zip(groups, cells, strict=False)]
-            return r"^ *\|? *" + f"{bar} *".join(cells) + bar
-    return ""
-
-
-def _group_of_loss(name: str) -> str:
-    """Return the group of a loss by the name of its column, "" for another column."""
-    loss = loss_name(name)
-    return "" if loss is None or loss.is_part else "loss" if loss.split is TRAINING else "validation_loss"
-
-
-def _pattern_of(lines: list[str], names: dict[int, str]) -> str:
+def _pattern_of(lines: Sequence[str], names: Mapping[int, str]) -> str:
     """Return a pattern that takes step and losses from lines; names: of their numbers, as far as they are known."""
-    line = lines[0]
-    numbers = [*NUMBER.finditer(line)]
-    groups: dict[int, str] = {}
-    for at, number in enumerate(numbers):
-        before, name = line[numbers[at - 1].end() if at else 0 : number.start()].lower(), names.get(at, "")
-        is_loss = bool(loss_name(name)) or (not name and re.search(r"loss\W*$", before))
-        is_step = name in COUNTERS or name == "batch" or re.search(r"(?:step|iter|iteration|update)s?\W*$", before)
-        split = "validation_loss" if split_of(before) and "train" not in before and is_loss else "loss"
-        group = split if is_loss else "step" if is_step else ""
-        if group and group not in groups.values():
-            groups[at] = group
-    if "step" not in groups.values():
-        table = [[number[1] for number in NUMBER.finditer(line)] for line in lines[:_MOST_ALIKE]]
-        columns = enumerate(zip(*table, strict=True))
-        rising = (at for at, texts in columns if at not in groups and all(map(str.isdecimal, texts)) and _rise(texts))
-        groups |= dict.fromkeys([*rising][:1], "step")
-    if not {"step"} < {*groups.values()}:
+    line, numbers = lines[0], [*NUMBER.finditer(lines[0])]
+    columns = [*zip(*([number[0] for number in NUMBER.finditer(other)] for other in lines), strict=True)]
+    groups = _groups_of(line, columns, names)
+    has_steps = "step" in groups.values() or {*groups.values()} >= _OF_EPOCHS
+    if not has_steps or not any(map(loss_name, groups.values())):
         return ""
     pieces, end = [], 0
     for at in sorted(groups):
@@ -186,12 +163,46 @@ def _pattern_of(lines: list[str], names: dict[int, str]) -> str:
         place = re.search(r"[^\s|,;]*\s*[^\w\s]*\s*$", before)
         shown = before if len(before) < 12 or place is None else place[0]
         gap = "" if shown == before and end else ".*?" if end or shown != before else "^"
-        tokens = {[*NUMBER.finditer(other)][at][0] for other in lines[:_MOST_ALIKE]}
-        kind = r"\d+" if all(map(str.isdecimal, tokens)) else r"[\d.,]+[kKMBT]?"
-        kind = kind if groups[at] == "step" else r"[-+.\deE]+"
         text = re.sub(r"\d+", r"\\d+", re.sub(r"(?:\\ )+", " +", re.escape(shown)))
+        kind = r"[-+.\deE]+" if loss_name(groups[at]) else _expression_of(columns[at])
         pieces.append(f"{gap}{text}(?P<{groups[at]}>{kind})")
         end = numbers[at].end()
         if re.match(r" \d{3}\b", line[end:]):
             return ""  # thousands, perhaps
-    return "".join(pieces).replace("'", ".").replace("\t", r"\t").removeprefix(".*?")
+    return "".join(pieces).replace("'", r"\x27").replace("\t", r"\t").removeprefix(".*?")
+
+
+def _groups_of(line: str, columns: Sequence[Sequence[str]], names: Mapping[int, str]) -> dict[int, str]:
+    """Return the groups of the numbers of a line, by position: losses, and the step or what it follows from.
+
+    columns: the numbers of each position in all lines; without the name of a step, the first ones that rise are it.
+    """
+    groups: dict[int, str] = {}
+    numbers = [*NUMBER.finditer(line)]
+    counting = [at for at, number in enumerate(numbers) if not _NO_COUNT.match(line, number.end())]
+    is_of_epochs = {*names.values()} >= _OF_EPOCHS
+    for at, number in enumerate(numbers):
+        before, name = line[numbers[at - 1].end() if at else 0 : number.start()].lower(), names.get(at, "")
+        is_step = name in COUNTERS or name == "batch" or re.search(r"(?:step|iter|iteration|update)s?\W*$", before)
+        if loss_name(name) or (not name and re.search(r"loss\W*$", before)):
+            group = "validation_loss" if split_of(before) and "train" not in before else "loss"
+        elif is_of_epochs:
+            group = name if name in _OF_EPOCHS else ""
+        else:
+            group = "step" if is_step and at in counting else ""
+        if group and group not in groups.values():
+            groups[at] = group
+    if "step" not in groups.values() and not is_of_epochs:
+        rising = [at for at in counting if at not in groups and _rise(columns[at])]
+        groups |= dict.fromkeys(rising[:1], "step")
+    return groups
+
+
+def _rise(texts: Sequence[str]) -> bool:
+    return all(map(str.isdecimal, texts)) and all(int(one) < int(other) for one, other in pairwise(texts))
+
+
+def _expression_of(texts: Sequence[str]) -> str:
+    """Return an expression of whole numbers such as these, which may have units or separated thousands."""
+    separators = sorted({*re.findall(SEPARATORS, "".join(texts))})
+    return r"\d+" if all(map(str.isdecimal, texts)) else rf"[\d.,{''.join(separators)}]+[kKMBT]?"

@@ -1,30 +1,25 @@
 """Text logs: the standard output of training programs.
 
-The lines of each form are read alike (`text_lines`), and rows are made of those of one program: of an unknown one the
-training lines must have one form up to the loss.
+Lines are read by their form, most of them a block at a time, by an expression of the form that most lines have. Rows are
+made of the forms of one program: of an unknown one the training lines must have one form up to the loss. A loss without a
+step has that of the line before or after it where a program is known to print it so.
 """
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from toposcale.forecasting.logs.grammars import GRAMMARS, MARK
-from toposcale.forecasting.logs.line_forms import RANKS, SEVERAL, UNREAD, Form, Kind, split_of_loss
-from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, loss_name
+from toposcale.forecasting.amounts import LEAST_PARAMETERS
+from toposcale.forecasting.logs.grammars import GRAMMARS
+from toposcale.forecasting.logs.line_forms import ABBREVIATED, RANKS, SEVERAL, UNREAD, Kind, split_of_loss
+from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, TEST, TRAINING, loss_name, plain_name
 from toposcale.forecasting.logs.rows import LogError, Rows, half_written
-from toposcale.forecasting.logs.step_lines import (
-    GIVE_STEPS,
-    NO_STEP,
-    are_proportional,
-    bar_follows,
-    give_steps,
-    stated_facts,
-    step_lines,
-)
-from toposcale.forecasting.logs.text_lines import ABBREVIATED, Lines, LinesByReason
+from toposcale.forecasting.logs.text_lines import Lines, Reading, Readings, gather
+from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import counted
 
 ANY = "an unknown program, with a step and a loss"
@@ -32,8 +27,10 @@ ANY = "an unknown program, with a step and a loss"
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
-_OF_OTHERS = "of another kind"
-"""Reason why lines are left out, beside those of the forms and of the steps."""
+GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
+_WHICH_STEP = f"whether the step of {{}} stands before it or after it is unknown; {GIVE_STEPS}"
+_NO_STEP, _OF_OTHERS = "no step", "of another kind"
+"""Reasons why lines are left out, beside those of the forms."""
 
 _DIVIDE = "they count {0}: divide these by the {0} of a step, and give a CSV with the columns step and loss"
 OTHER_AXES = {
@@ -43,257 +40,454 @@ OTHER_AXES = {
 }
 """Remedies for lines that count something else than steps, by a pattern of them."""
 
-_DICTIONARY = re.compile(rb"\{\s*+(?:['\"][^{}\n]*+\n\s*+)++(?:['\"][^{}\n]*+)?\}")
-"""Dictionary or JSON object that is printed over several lines, whose loss may stand before its step."""
+
+ALIGNED = (
+    "a table whose columns are aligned by spaces or bars is not read; give it as CSV with the columns step and loss"
+)
+
+
+def is_header_of_table(line: str) -> bool:
+    """Return whether a line names a step and a loss, as the columns of a table that spaces or bars align."""
+    cells = line.split("|") if "|" in line else line.split()
+    names = [] if re.search(r"\d", line) else [name.strip() for name in cells]
+    return any(plain_name(name) in COUNTERS for name in names) and any(map(loss_name, names))
 
 
 class NotUnderstoodError(LogError):
-    """Text log of which too little is understood, which a pattern of the user's may read; content: the log."""
+    """Text log of which too little is understood, which a pattern of the user's may read.
+
+    content: the log. starts_again: whether its steps start again in each epoch.
+    """
 
     content = b""
+    starts_again = False
 
 
 def read(content: bytes) -> Rows:
     """Read a text log; raise LogError if it holds no losses with steps, or too many lines that are not understood."""
     try:
-        return _read(content)
+        return _read(Lines.of(content))
     except NotUnderstoodError as error:
         error.content = content
         raise
 
 
-def _read(content: bytes) -> Rows:
-    """Read a text log."""
-    if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
-        content = content.replace(b"}, {", b"}\n{")
-    if b"{" in content:
-        content = _DICTIONARY.sub(lambda match: b" ".join(match[0].split()) + b"\n" * match[0].count(b"\n"), content)
-    lines = Lines(content)
-    forms = [form for form in lines.forms.values() if len(form.rows)]
-    steps, totals, are_bars = step_lines(lines.n_rows, [form for form in forms if form.kind is Kind.STEP])
-    forms = [form for form in forms if form.kind is not Kind.STEP]
-    follows = bar_follows(np.where(are_bars, steps, np.nan), forms)
-    give_steps(lines, forms, steps, totals, follows=follows)
-    forms = _without_launcher([form for form in forms if len(form.rows)], lines.left_out)
-    for form in forms:
-        _refuse_wrong_steps(form)
-    program = _program(forms)
-    forms = _understood(forms, program, lines.left_out)
-    _refuse_two_losses(forms)
-    reasons, left_out = _left_out(lines, forms)
-    _name_counters(forms)
-    columns, at_lines, headers = _assembled(lines, forms)
-    notes = [f"read as a text log: {_n_rows(forms):,} of {lines.n_lines:,} lines are those of {program or ANY}"]
-    notes += [half_written(lines.cut)] if lines.cut else []
-    notes += [*left_out, *lines.notes]
-    if are_bars.any() and not all(form.counts for form in forms):
-        notes.append(f"the step of a loss is that of the progress bar {'after' if follows else 'before'} it")
+def _read(lines: Lines) -> Rows:
+    """Read the lines of a text log."""
+    gathered = gather(lines)
+    readings, notes, left_out = _with_steps_of_other_lines(gathered.readings(), lines.n_rows)
+    readings, of_launcher = _without_launcher(readings)
+    _refuse_wrong_steps(readings)
+    program = _program(readings)
+    readings, excluded = _understood(readings, program)
+    _refuse_two_losses(readings, lines)
+    _refuse_steps_of_epochs(readings)
+    if not readings and any(map(is_header_of_table, gathered.headers)):
+        raise LogError(ALIGNED)
+    reasons, on_left_out = _left_out(lines, readings, {**gathered.left_out, **left_out, **of_launcher, **excluded})
+    columns, rows = _assembled(_with_common_counter(readings), lines.n_rows)
+    facts = [fact for fact in gathered.facts if fact[1] != PARAMETERS or fact[2] >= LEAST_PARAMETERS]
+    columns |= _stated(facts, rows)
+    own = lines.numbers(_own_rows(readings, rows))
+    head = f"read as a text log: {_n_rows(readings):,} of {lines.n_printed:,} lines are those of {program or ANY}"
+    notes = [head, *([half_written(gathered.cut)] if gathered.cut else []), *on_left_out, *notes]
+    notes += [
+        f"line {lines.number(row):,} states {value:g} parameters, which make no language model: not read"
+        for row, _, value in gathered.facts
+        if (row, _, value) not in facts
+    ][:1]
     notes += with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
-    count_over_epochs(columns)
     columns |= {"value": columns.pop("loss")} if program == "MLflow" else {}
-    return Rows(columns, "text log", tuple(notes), tuple(reasons), at_lines, tuple(headers), program)
+    headers = tuple(
+        frozenset(np.searchsorted(rows, [*before]).tolist())
+        for before in gathered.headers.values()
+        if len(before) <= 64
+    )
+    return Rows(columns, "text log", tuple(notes), tuple(reasons), own, headers, program)
 
 
-def _left_out(lines: Lines, forms: Sequence[Form]) -> tuple[list[str], list[str]]:
-    """Return what makes a forecast uncertain, and notes on the lines that are left out; refuse too many of them.
+def _with_steps_of_other_lines(readings: Readings, n: int) -> tuple[Readings, list[str], dict[str, list[int]]]:
+    """Return the readings, of which those without a step have that of the line before or after them that states one.
 
-    forms: those that are read.
+    Lines of one step are one row then. An evaluation may remain without one; other lines are left out. n: number of rows.
+    Return notes and the rows that are left out, too.
     """
-    n_read, without_step = _n_rows(forms), lines.left_out.pop(NO_STEP, [])
-    if len(without_step) > n_read:
-        text = lines.text(without_step[0])
-        axis = next((what for axis, what in OTHER_AXES.items() if re.search(axis, text, re.I)), "")
-        count = counted(len(without_step), "line has", "lines have")
-        error = LogError if axis else NotUnderstoodError
-        raise error(f"{count} a loss and no step; {axis or GIVE_STEPS}")
-
-    def quoted(number: int) -> str:
-        return f"line {number:,} ({lines.text(number)[:80]!r})"
-
-    causes = {
-        number: cause
-        for cause in (UNREAD, SEVERAL, ABBREVIATED, _OF_OTHERS)
-        for number in lines.left_out.pop(cause, [])
+    steps, totals, are_bars = _step_lines([reading for reading in readings if reading.kind is Kind.STEP], n)
+    readings = [reading for reading in readings if reading.kind is not Kind.STEP]
+    follows = _bar_follows(np.where(are_bars, steps, np.nan), readings)
+    places = np.flatnonzero(~np.isnan(steps))
+    steps, totals = np.append(steps[places], np.nan), np.append(totals[places], np.nan)  # the last one is of no line
+    index = {
+        reading: np.searchsorted(places, reading.rows) - (not follows) for reading in readings if not reading.counts
     }
-    unread = sorted([*causes, *without_step])
-    left_out = [
-        f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: {quoted(min(numbers))}"
-        for reason, numbers in lines.left_out.items()
-    ]
-    missed = f"{counted(len(unread), 'line with a loss was', 'lines with a loss were')} not understood, the first: "
-    if len(unread) > MOST_UNREAD * (n_read + len(unread)):
-        cause = causes.get(unread[0], "")
-        read_lines = [form.lines[0] for form in forms if form.kind is Kind.TRAINING and cause == _OF_OTHERS]
-        beside = f" beside {quoted(min(read_lines))}: give the lines of one kind" if read_lines else ""
-        why = f" ({cause})" if cause in (SEVERAL, ABBREVIATED) else ""
-        raise NotUnderstoodError(f"{missed}{quoted(unread[0])}{why}{beside}")
-    if not n_read:
-        raise NotUnderstoodError("; ".join(["no line with a step and a loss", *left_out]))
-    return [f"{missed}line {unread[0]:,}"] if unread else [], left_out
+    if follows:
+        index = _with_bar_of_evaluations(index, steps)
+    lone = [at for reading, at in index.items() if reading.kind is Kind.TRAINING]
+    if not follows and len(places) > 2 and any(np.array_equal(at, np.arange(len(places)) - 1) for at in lone):
+        raise LogError(_WHICH_STEP.format("a loss"))
+    # The first row of each step, the first that repeats a form, and the last row with a step of its own.
+    first, repeated = np.full((2, len(steps)), n)
+    counted_before = np.full(n, -1)
+    for reading in readings:
+        if reading.counts:
+            counted_before[reading.rows] = reading.rows
+            continue
+        at, rows = index[reading], reading.rows
+        np.minimum.at(first, at, rows)
+        np.minimum.at(repeated, at[1:][np.diff(at) == 0], rows[1:][np.diff(at) == 0])
+    counted_before = np.maximum.accumulate(counted_before)
+    result: Readings = []
+    left_out: dict[str, list[int]] = {}
+    for reading in readings:
+        if not reading.counts:
+            at, rows = index[reading], reading.rows
+            has_step = ~np.isnan(steps[at]) & (rows < repeated[at]) & (counted_before[rows] < first[at])
+            of_step = {"step": np.where(has_step, steps[at], np.nan), END: np.where(has_step, totals[at], np.nan)}
+            reading = replace(reading, rows=np.where(has_step, first[at], rows), columns={**reading.columns, **of_step})
+            if reading.kind is not Kind.EVALUATION and not reading.form.marks and not reading.form.has_validation:
+                left_out.setdefault(_NO_STEP, []).extend(reading.own[~has_step].tolist())
+                reading = reading.keep(has_step)
+        result.append(reading)
+    place = "after" if follows else "before"
+    notes = [f"the step of a loss is that of the progress bar {place} it"] if are_bars.any() and index else []
+    return [reading for reading in result if len(reading.rows)], notes, left_out
 
 
-def _without_launcher(forms: list[Form], left_out: LinesByReason) -> list[Form]:
-    """Return the forms but for those of a launcher whose lines alternate with those of the program that it launched."""
+def _step_lines(readings: Readings, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return steps and totals of lines that state them without a loss (n,), and which are bars, without shorter bars."""
+    steps, totals, are_bars = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
+    for reading in readings:
+        steps[reading.rows] = reading.columns[_counter_in(reading.columns)]
+        are_bars[reading.rows] = reading.form.counter == "batch"
+        totals[reading.rows] = reading.columns.get(END, np.nan)
+    are_shorter = are_bars & (totals < np.maximum.accumulate(np.where(are_bars, totals, 0)))
+    steps[are_shorter] = np.nan
+    return steps, totals, are_bars & ~are_shorter
+
+
+def _bar_follows(bars: np.ndarray, readings: Readings) -> bool:
+    """Return whether the step of a loss is that of the progress bar after it, as where tqdm writes the line.
+
+    bars: step of the bar of each row, NaN where there is none. It is told by epochs, and by losses at regular steps.
+    """
+    logged = [reading for reading in readings if "{'loss': " in reading.form.key and "epoch" in reading.columns]
+    for reading in logged:  # in the line of the loss, before it
+        if reading.form.counter == "batch":
+            bars[reading.rows] = reading.columns.get("step", bars[reading.rows])
+    rows = np.concatenate([[], *(reading.rows for reading in logged)])
+    epochs = np.concatenate([[], *(reading.columns["epoch"] for reading in logged)])[np.argsort(rows)]
+    places = np.flatnonzero(~np.isnan(bars))
+    if len(rows) < 3 or len(places) < 2:
+        return False
+    at = np.searchsorted(places, np.sort(rows), side="right")
+    before, after = np.array([np.nan, *bars[places], np.nan])[[at, at + 1]]
+
+    def fit(steps: np.ndarray) -> list[bool]:
+        interval = np.nanmin(np.abs(np.diff(steps)), initial=np.inf)
+        return [
+            bool(np.isfinite(steps[:-1]).all()),
+            _are_proportional(steps, epochs),
+            bool(interval > 0 and not np.any(steps[np.isfinite(steps)] % interval)),
+            bool(steps[0] == interval),
+        ]
+
+    if fit(before) == fit(after) and not np.array_equal(before, after):
+        raise LogError(_WHICH_STEP.format("a loss"))
+    return fit(after) > fit(before)
+
+
+def _are_proportional(steps: np.ndarray, epochs: np.ndarray) -> bool:
+    """Return whether steps can be a constant number of them per epoch, whose rounding is known."""
+    half = 0.501 * _rounding_of(epochs)
+    most = steps / np.maximum(epochs - half, 1e-200)
+    return bool(np.nanmax(steps / (epochs + half), initial=0) <= np.nanmin(most, initial=np.inf))
+
+
+def _rounding_of(epochs: np.ndarray) -> float:
+    """Return the unit to which epochs are rounded, such as 0.01."""
+    return float(10.0 ** -max([len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist()], default=1))
+
+
+def _with_bar_of_evaluations(index: Mapping[Reading, np.ndarray], steps: np.ndarray) -> dict[Reading, np.ndarray]:
+    """Return the bar of each line, for evaluations the one before them if their epoch says so; refuse rounded epochs.
+
+    index: the bar after each line. steps: those of the bars.
+    """
+    result = dict(index)
+    with_epoch = [reading for reading in index if "epoch" in reading.columns]
+    logged = [reading for reading in with_epoch if reading.kind is Kind.TRAINING]
+    unit = _rounding_of(np.concatenate([[0.0], *(reading.columns["epoch"] for reading in with_epoch)]))
+    for reading in (reading for reading in with_epoch if reading.kind is Kind.EVALUATION and logged):
+        per_epoch = np.nanmedian(steps[index[logged[0]]] / np.maximum(logged[0].columns["epoch"], 1e-200))
+        before = np.maximum(index[reading] - 1, 0)
+        distance = steps[index[reading]] - steps[before]
+        if np.any((distance > 0) & (distance <= unit * per_epoch)):
+            raise LogError(_WHICH_STEP.format("an evaluation"))
+        is_before = reading.columns["epoch"] * per_epoch < steps[before] + distance / 2
+        result[reading] = np.where(is_before, before, index[reading])
+    return result
+
+
+def _without_launcher(readings: Readings) -> tuple[Readings, dict[str, list[int]]]:
+    """Return the readings but for those of a launcher whose lines alternate with those of the program that it launched.
+
+    Return the rows that are left out, by reason, too.
+    """
     for name in (name for name, grammar in GRAMMARS.items() if grammar.is_launcher):
-        trained = [form for form in forms if name not in form.programs]
-        lines, of_training = (
-            np.sort(np.concatenate([[], *(form.lines for form in group if form.kind is Kind.TRAINING)]))
-            for group in ([form for form in forms if form not in trained], trained)
+        trained = [reading for reading in readings if name not in reading.form.programs]
+        launched = [reading for reading in readings if reading not in trained]
+        rows, of_training = (
+            np.sort(np.concatenate([[], *(reading.own for reading in group if reading.kind is Kind.TRAINING)]))
+            for group in (launched, trained)
         )
-        turns = len(np.unique(np.searchsorted(of_training, lines)))
-        if 2 * turns > min(len(lines), len(of_training)) > 0:
-            left_out[f"losses of {name}, beside those of its training"] += lines.astype(int).tolist()
-            return trained
-    return forms
+        turns = len(np.unique(np.searchsorted(of_training, rows)))
+        if 2 * turns > min(len(rows), len(of_training)) > 0:
+            return trained, {f"losses of {name}, beside those of its training": rows.astype(int).tolist()}
+    return readings, {}
 
 
-def _refuse_wrong_steps(form: Form) -> None:
+def _refuse_wrong_steps(readings: Readings) -> None:
     """Raise LogError if the numbers in front of lines are no steps by the epochs of these."""
-    epochs, numbers = (form.columns.get(name, np.zeros(1)) for name in ("epoch", "step"))
-    if form.names.get(0) != "step" or not np.any(epochs % 1):
-        return
-    if not (numbers.any() and are_proportional(numbers, epochs)):
-        raise LogError(
-            "the numbers in front of the lines do not rise with the epochs: ranks, or numbers of the lines? Give the lines "
-            "of one rank without them"
-        )
-
-
-def _refuse_two_losses(forms: Sequence[Form]) -> None:
-    """Raise LogError if some steps have two losses of one name, such as those of an evaluation."""
-    counting = [
-        form for form in forms if form.kind is Kind.TRAINING and form.counts and not RANKS & form.columns.keys()
-    ]
-    for name in {name for form in counting for name in form.columns if loss_name(name)}:
-        named = [form for form in counting if name in form.columns]
-        lines = np.concatenate([form.lines for form in named])
-        order = np.argsort(lines, kind="stable")
-        steps, losses, lines = (
-            np.concatenate(values)[order]
-            for values in (
-                [form.columns[form.counter] for form in named],
-                [form.columns[name] for form in named],
-                [lines],
+    for reading in readings:
+        epochs, numbers = (reading.columns.get(name, np.zeros(1)) for name in ("epoch", "step"))
+        if reading.form.names.get(0) != "step" or not np.any(epochs % 1):
+            continue
+        if not (numbers.any() and _are_proportional(numbers, epochs)):
+            raise LogError(
+                "the numbers in front of the lines do not rise with the epochs: ranks, or numbers of the lines? Give the "
+                "lines of one rank without them"
             )
-        )
+
+
+def _refuse_steps_of_epochs(readings: Readings) -> None:
+    """Raise NotUnderstoodError if steps start again in each epoch, or did so before, and their number is stated."""
+    stated = [reading for reading in readings if {"batches", END} & {*reading.form.names.values()}]
+    for reading in (reading for reading in stated if reading.counts and "epoch" in reading.columns):
+        epochs, steps = reading.columns["epoch"], reading.columns[_counter_in(reading.columns)]
+        starts_again = np.any(np.diff(steps)[np.diff(epochs) > 0] < 0)
+        is_late = reading.form.counter == "batch" and not reading.form.total_is_known and epochs.min() > 1
+        if reading.kind is Kind.TRAINING and not np.any(epochs % 1) and (starts_again or is_late):
+            error = NotUnderstoodError("the steps start again in each epoch")
+            error.starts_again = True
+            raise error
+
+
+def _refuse_two_losses(readings: Readings, lines: Lines) -> None:
+    """Raise LogError if some steps have two losses of one name, such as those of an evaluation."""
+    training = [r for r in readings if r.kind is Kind.TRAINING and r.form.counts and not RANKS & r.columns.keys()]
+    for name in {name for reading in training for name in reading.columns if loss_name(name)}:
+        named = [reading for reading in training if name in reading.columns]
+        own = np.concatenate([reading.own for reading in named])
+        steps = np.concatenate([reading.columns[_counter_in(reading.columns)] for reading in named])
+        losses = np.concatenate([reading.columns[name] for reading in named])
+        own, steps, losses = (values[np.argsort(own, kind="stable")] for values in (own, steps, losses))
         again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
         if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
             raise LogError(
-                f"{len(again):,} steps have two losses, the first in lines {lines[again[0] - 1]:,} and "
-                f"{lines[again[0]]:,}; if one is of an evaluation, call it val_loss"
+                f"{len(again):,} steps have two losses, the first in lines {lines.number(own[again[0] - 1]):,} and "
+                f"{lines.number(own[again[0]]):,}; if one is of an evaluation, call it val_loss"
             )
 
 
-def _program(forms: Sequence[Form]) -> str:
+def _program(readings: Readings) -> str:
     """Return the program whose grammar takes most rows, "" if it takes less than half of them."""
     counts: Counter[str] = Counter()
-    for form in forms:
-        counts.update(dict.fromkeys(form.programs, len(form.rows)))
+    for reading in readings:
+        counts.update(dict.fromkeys(reading.form.programs, len(reading.rows)))
     best = max(counts, key=lambda name: counts[name], default="")
-    return best if 2 * counts[best] >= max(sum(len(form.rows) for form in forms), 1) else ""
+    return best if 2 * counts[best] >= max(_n_rows(readings), 1) else ""
 
 
-def _understood(forms: Sequence[Form], program: str, left_out: LinesByReason) -> list[Form]:
-    """Return the forms that are read, with the losses of evaluations as such; the lines of the others are left out.
+def _understood(readings: Readings, program: str) -> tuple[Readings, dict[str, list[int]]]:
+    """Return the lines that are read, with the losses of evaluations as such, and the rows of the others by reason.
 
     A mark of a split tells lines apart only if not all of them have it, and if most training lines have none.
     """
-    common = frozenset.intersection(*(form.marks for form in forms)) if forms else frozenset()
-    training = [form for form in forms if form.kind is Kind.TRAINING]
-    marked = [form for form in training if form.marks - common and not form.has_validation]
-    if _n_rows(marked) <= _n_rows([form for form in training if form not in marked]):
-        for form in marked:
-            form.kind, prefix = Kind.EVALUATION, "test_" if form.marks - common <= TEST else "validation_"
-            form.columns = {prefix * bool(loss_name(name)) + name: form.columns[name] for name in form.columns}
-    training = [form for form in training if form.kind is Kind.TRAINING]
-    alone, both = ([form for form in training if form.has_validation is has] for has in (False, True))
-    is_logged = any(program in form.programs and not form.is_evaluation for form in both)
-    if _n_rows(alone) > _n_rows(both) and not is_logged:
-        estimates = [form for form in both if not _go_on(form, alone)]
-        for form in estimates:  # the training loss of an evaluation is a separate estimate
-            form.kind = Kind.EVALUATION
-            form.columns = {name: form.columns[name] for name in form.columns if split_of_loss(name) is not TRAINING}
-        training = [form for form in training if form not in estimates]
+    readings = _with_evaluations(_with_marked_evaluations(readings), program)
+    training = [reading for reading in readings if reading.kind is Kind.TRAINING]
     rows_of: Counter[str] = Counter()
-    for form in training:
-        rows_of[form.opening] += len(form.rows)
+    for reading in training:
+        rows_of[reading.form.opening] += len(reading.rows)
     usual = max(rows_of, key=lambda opening: rows_of[opening], default="")
-    group = [form for form in training if (program in form.programs if program else form.opening == usual)]
-    whole = max(group, key=lambda form: len(form.rows), default=None)
-    excluded = [form for form in training if form not in group or (form is not whole and _is_cut(form, whole))]
-    read = [form for form in forms if form not in excluded]
-    several = [form for form in read if form.text]
-    if len({form.text for form in read if form.has_validation}) <= 1:
+    group = [r for r in training if (program in r.form.programs if program else r.form.opening == usual)]
+    whole = max(group, key=lambda reading: len(reading.rows), default=None)
+    others = [r for r in training if r not in group or (r is not whole and _is_cut(r, whole))]
+    several = [reading for reading in readings if reading.form.text and reading not in others]
+    if len({reading.form.text for reading in several if reading.form.has_validation}) <= 1:
         several = []
-    for form in (*excluded, *several):
-        left_out[_OF_OTHERS if form in excluded else "evaluations on several texts"] += form.lines.tolist()
-    return [form for form in read if form not in several]
+    left_out = {
+        reason: [row for reading in excluded for row in reading.own.tolist()]
+        for reason, excluded in ((_OF_OTHERS, others), ("evaluations on several texts", several))
+        if excluded
+    }
+    return [reading for reading in readings if reading not in others and reading not in several], left_out
 
 
-def _go_on(form: Form, others: Sequence[Form]) -> bool:
+def _with_marked_evaluations(readings: Readings) -> Readings:
+    """Return the readings, as evaluations those of training lines that a word marks, if most are not marked."""
+    common = frozenset.intersection(*(reading.form.marks for reading in readings)) if readings else frozenset()
+    training = [reading for reading in readings if reading.kind is Kind.TRAINING]
+    marked = [r for r in training if r.form.marks - common and not r.form.has_validation]
+    if _n_rows(marked) > _n_rows([reading for reading in training if reading not in marked]):
+        return readings
+    return [
+        _as_evaluation(reading, "test_" if reading.form.marks - common <= TEST else "validation_")
+        if reading in marked
+        else reading
+        for reading in readings
+    ]
+
+
+def _as_evaluation(reading: Reading, prefix: str) -> Reading:
+    """Return lines whose losses are those of an evaluation."""
+    columns = {prefix * bool(loss_name(name)) + name: values for name, values in reading.columns.items()}
+    return replace(reading, kind=Kind.EVALUATION, columns=columns)
+
+
+def _with_evaluations(readings: Readings, program: str) -> Readings:
+    """Return the readings, as evaluations the lines with losses of both splits that are not those of the training.
+
+    Their training losses, which are separate estimates, are left out.
+    """
+    training = [reading for reading in readings if reading.kind is Kind.TRAINING]
+    alone, both = ([r for r in training if r.form.has_validation is has] for has in (False, True))
+    is_logged = any(program in reading.form.programs and not reading.form.is_evaluation for reading in both)
+    if _n_rows(alone) <= _n_rows(both) or is_logged:
+        return readings
+    estimates = [reading for reading in both if not _go_on(reading, alone)]
+    return [
+        replace(
+            reading,
+            kind=Kind.EVALUATION,
+            columns={name: reading.columns[name] for name in reading.columns if split_of_loss(name) is not TRAINING},
+        )
+        if reading in estimates
+        else reading
+        for reading in readings
+    ]
+
+
+def _go_on(reading: Reading, others: Readings) -> bool:
     """Return whether lines begin like others, at steps that those leave out: they are of the training, too."""
-    alike = [other for other in others if other.opening == form.opening and other.counts]
-    steps = [other.columns[other.counter] for other in alike if form.counts]
-    return bool(steps) and not np.isin(form.columns[form.counter], np.concatenate(steps)).any()
+    alike = [other for other in others if other.form.opening == reading.form.opening and other.form.counts]
+    steps = [other.columns[_counter_in(other.columns)] for other in alike if reading.form.counts]
+    return bool(steps) and not np.isin(reading.columns[_counter_in(reading.columns)], np.concatenate(steps)).any()
 
 
-def _is_cut(form: Form, whole: Form | None) -> bool:
+def _is_cut(reading: Reading, whole: Reading | None) -> bool:
     """Return whether one or two lines end at their loss, where others go on."""
-    ends_at_loss = form.key.endswith(MARK) and max(form.losses) == form.key.count(MARK) - 1
-    return whole is not None and len(form.rows) <= 2 and ends_at_loss and whole.key.startswith(form.key)
+    return (
+        whole is not None
+        and len(reading.rows) <= 2
+        and reading.form.ends_at_loss
+        and whole.form.key.startswith(reading.form.key)
+    )
 
 
-def _name_counters(forms: Sequence[Form]) -> None:
-    """Give the steps of lines that count one thing one name: `step`, or that of the lines with two counters."""
-    counters = [[name for name in form.columns if name in COUNTERS] for form in forms]
+def _left_out(lines: Lines, readings: Readings, rows_by_reason: dict[str, list[int]]) -> tuple[list[str], list[str]]:
+    """Return what makes a forecast uncertain, and notes on the lines that are left out; refuse too many of them.
+
+    readings: those that are read.
+    """
+    n_read, without_step = _n_rows(readings), rows_by_reason.pop(_NO_STEP, [])
+    if len(without_step) > n_read:
+        text = lines.text(without_step[0])
+        axis = next((what for axis, what in OTHER_AXES.items() if re.search(axis, text, re.I)), "")
+        error = LogError if axis else NotUnderstoodError
+        count = counted(len(without_step), "line has", "lines have")
+        raise error(f"{count} a loss and no step; {axis or GIVE_STEPS}")
+    unread = (UNREAD, SEVERAL, ABBREVIATED, _OF_OTHERS)
+    causes = {row: reason for reason in unread for row in rows_by_reason.pop(reason, [])}
+    missed = sorted([*causes, *without_step])
+    notes = [
+        f"{counted(len(rows), 'line was', 'lines were')} left out ({reason}), the first: {lines.quoted(min(rows))}"
+        for reason, rows in rows_by_reason.items()
+    ]
+    count = f"{counted(len(missed), 'line with a loss was', 'lines with a loss were')} not understood, the first: "
+    if len(missed) > MOST_UNREAD * (n_read + len(missed)):
+        cause = causes.get(missed[0], "")
+        why = f" ({cause})" if cause in (SEVERAL, ABBREVIATED) else ""
+        firsts = [reading.own[0] for reading in readings if reading.kind is Kind.TRAINING and cause == _OF_OTHERS]
+        why += f" beside {lines.quoted(min(firsts))}: give the lines of one kind" if firsts else ""
+        raise NotUnderstoodError(f"{count}{lines.quoted(missed[0])}{why}")
+    if not n_read:
+        raise NotUnderstoodError("; ".join(["no line with a step and a loss", *notes]))
+    return [f"{count}line {lines.number(missed[0]):,}"] if missed else [], notes
+
+
+def _counter_in(columns: Mapping[str, np.ndarray]) -> str:
+    """Return the column that counts the updates most surely."""
+    return max((name for name in columns if name in COUNTERS), key=lambda name: COUNTERS[name])
+
+
+def _with_common_counter(readings: Readings) -> Readings:
+    """Return the readings with one name for the steps that count one thing: `step`, or that of lines with two counters."""
+    counters = [[name for name in reading.columns if name in COUNTERS] for reading in readings]
     both = {name for names in counters if len(names) > 1 for name in names}
     in_forms = Counter(name for names in counters for name in names)
     best = max(sorted(both), key=lambda name: (in_forms[name], COUNTERS[name]), default="step")
-    for form, names in zip(forms, counters, strict=True):
-        if len(names) == 1 and names[0] not in both:
-            form.columns = {best if name in names else name: form.columns[name] for name in form.columns}
+    return [
+        replace(reading, columns={best if name in names else name: reading.columns[name] for name in reading.columns})
+        if len(names) == 1 and names[0] not in both
+        else reading
+        for reading, names in zip(readings, counters, strict=True)
+    ]
 
 
-def _n_rows(forms: Sequence[Form]) -> int:
-    return sum(len(form.rows) for form in forms)
+def _n_rows(readings: Readings) -> int:
+    return sum(len(reading.rows) for reading in readings)
 
 
-def _assembled(lines: Lines, forms: Sequence[Form]) -> tuple[dict[str, np.ndarray], np.ndarray, list[frozenset[int]]]:
-    """Return the columns of the forms (rows,), the line of each row, and the rows before which headers stand."""
-    is_read = np.zeros(lines.n_rows + 1, dtype=bool)
-    for form in forms:
-        is_read[form.rows] = True
-    index = np.cumsum(is_read) - is_read
-    n = int(is_read.sum())
+def _assembled(readings: Readings, n: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the columns of the readings, (rows,) each, and which of n rows of the log they are."""
+    is_read = np.zeros(n, dtype=bool)
+    for reading in readings:
+        is_read[reading.rows] = True
+    rows = np.flatnonzero(is_read)
     columns: dict[str, np.ndarray] = {}
-    at_lines = np.zeros(n, dtype=np.int64)
-    for form in forms:
-        rows = index[form.rows]
-        at_lines[rows] = form.lines
-        for name, values in form.columns.items():
-            columns.setdefault(name, np.full(n, np.nan))[rows] = values
-    for name in {name for _, name, _ in lines.facts} & {PER_STEP, PARAMETERS}:
-        columns[name] = stated_facts(n, [(int(index[row]), one, value) for row, one, value in lines.facts], name)
-    headers = [frozenset(index[[*rows]].tolist()) for rows in lines.headers.values() if len(rows) <= 64]
-    return columns, at_lines, headers
+    for reading in readings:
+        at = np.searchsorted(rows, reading.rows)
+        for name, values in reading.columns.items():
+            columns.setdefault(name, np.full(len(rows), np.nan))[at] = values
+    return columns, rows
+
+
+def _own_rows(readings: Readings, rows: np.ndarray) -> np.ndarray:
+    """Return the row of the log that each row was read from."""
+    own = rows.copy()
+    for reading in readings:
+        own[np.searchsorted(rows, reading.rows)] = reading.own
+    return own
+
+
+def _stated(facts: Sequence[tuple[int, str, float]], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return a column of each fact: the last value that was stated, NaN where two were stated between the same rows."""
+    columns: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(name for _, name, _ in facts):
+        stated = [(int(np.searchsorted(rows, row)), value) for row, one, value in facts if one == name]
+        columns[name] = np.full(len(rows), np.nan)
+        for row in dict.fromkeys(row for row, _ in stated):
+            values = {value for at, value in stated if at == row}
+            columns[name][row:] = values.pop() if len(values) == 1 else np.nan
+    return columns
 
 
 def with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
     """Give evaluations without a step that of the row before or, if they precede theirs, after them; return a note."""
-    counters = [name for name in columns if name in (*COUNTERS, "batch")]
-    for name, other in itertools.permutations([name for name in counters if name in COUNTERS], 2):
+    counters = [name for name in columns if name in COUNTERS]
+    for name, other in itertools.permutations(counters, 2):
         _fill_counter(columns[name], columns[other])
-    known = ~np.all([np.isnan(columns[name]) for name in counters], axis=0) if counters else np.empty(0, bool)
-    if known.all() or not known.any():
+    has_step = ~np.all([np.isnan(columns[name]) for name in counters], axis=0) if counters else np.empty(0, bool)
+    if has_step.all() or not has_step.any():
         return []
-    rows = np.flatnonzero(known)
-    at = np.searchsorted(rows, np.arange(len(known))) - (not precedes)
+    rows = np.flatnonzero(has_step)
+    at = np.searchsorted(rows, np.arange(len(has_step))) - (not precedes)
     source = rows[np.clip(at, 0, len(rows) - 1)]
-    for name in (*counters, END, "batches", "epoch"):
+    for name in (*counters, END, "epoch"):
         if name in columns:
-            columns[name] = np.where(known, columns[name], columns[name][source])
+            columns[name] = np.where(has_step, columns[name], columns[name][source])
     place = "after" if precedes else "before"
-    count = counted(int(np.sum(~known)), "validation loss has", "validation losses have")
+    count = counted(int(np.sum(~has_step)), "validation loss has", "validation losses have")
     return [f"{count} no step: that of the row {place} each was taken"]
 
 
@@ -305,31 +499,3 @@ def _fill_counter(counts: np.ndarray, others: np.ndarray) -> None:
         ratio = np.divide(*advances)
         before = both[np.maximum(np.searchsorted(both, missing) - 1, 0)]
         counts[missing] = np.round(counts[before] + (others[missing] - others[before]) * ratio)
-
-
-def count_over_epochs(columns: dict[str, np.ndarray]) -> None:
-    """Count steps and their last one over all epochs where batches begin again in each: (epoch - 1) x batches + batch."""
-    missing = np.full(len(next(iter(columns.values()))), np.nan)
-    batch, batches, epochs, total = (columns.pop(name, missing) for name in ("batch", "batches", "epochs", END))
-    counter = next((name for name in columns if name in COUNTERS), "step")
-    count, epoch = columns.get(counter, missing), columns.get("epoch", missing)
-    differences, rounding = np.abs(count - batch), np.maximum(0.006 * count, 1)  # tqdm writes 12345 as 1.23e+4
-    n_apart = np.sum(differences > rounding)
-    by_batch = np.isfinite(batch).any() and n_apart <= 0.1 * np.isfinite(differences).sum()  # not beside updates
-    steps, ends = (batch, batches) if by_batch else (count, total)
-    known = np.isfinite(epoch) & np.isfinite(steps) & np.isfinite(ends)
-    if known.any() and not np.any(epoch[known] % 1):
-        begins = np.flatnonzero(np.diff(epoch[known]) > 0)
-        starts_again = bool(np.all(np.diff(steps[known])[begins] < 0))
-        if len(begins) and starts_again:
-            if len(np.unique(ends[known])) > 1:
-                raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
-            steps = (epoch - min(epoch[known].min(), 1)) * ends + steps
-        if starts_again:  # else they are counted over all epochs
-            of_all = max(epochs[np.isfinite(epochs)].tolist(), default=np.nan)
-            ends = ends * (of_all if epoch[known].min() >= 1 else np.nan)  # 0/9 is the first of 9 or of 10
-    if by_batch:
-        is_rounded = (count % 100 == 0) & (np.abs(count - steps) > 1) & (np.abs(count - steps) <= rounding)
-        steps = np.where(np.isnan(count) | is_rounded, steps, count)
-        ends = np.where(np.isnan(total), ends, total)
-    columns |= {counter: steps, **({END: ends} if np.isfinite(ends).any() else {})}
