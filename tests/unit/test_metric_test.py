@@ -1,6 +1,7 @@
 """`toposcale.test_metric`: planted metrics are found, others are not, and what cannot be tested is said so."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
+from toposcale.analysis import metric_answers
 from toposcale.analysis.metric_answers import Question, noisy_losses, over_checkpoints
 from toposcale.analysis.metric_table import metric_table
 from toposcale.analysis.verdicts import verdict_tables
@@ -103,8 +105,29 @@ def test_test_metric_has_the_answers_of_the_report():
         assert (row.estimate, row.p, row.q) == tuple(verdict[["estimate", "p", "q"]])
 
 
+def test_test_metric_has_the_answers_of_the_report_of_the_default_run(monkeypatch):
+    """`default_run.csv.gz`: the 34 tested features of the weights, of whole models, and the validation loss."""
+    for count in ("SIMULATED_AT_AN_EFFECT", "CONTROLS_DRAWN"):  # the power is not compared
+        monkeypatch.setattr(metric_answers, count, 10)
+    table = pd.read_csv(Path(__file__).with_name("default_run.csv.gz"))
+    features = list(table.columns[3:-1])
+    long = table.melt(["model", "step"], var_name="metric")
+    is_loss = long["metric"] == "validation_loss"
+    models = pd.DataFrame({"model": table["model"].unique(), "warmup_steps": 40.0})
+    of_weights = long[~is_loss].rename(columns={"metric": "feature"}).assign(source="weights", layer="all")
+    verdicts = verdict_tables(of_weights, long[is_loss], models, resamples=10)["verdicts"].set_index("feature")
+    report = verdicts.query("model == 'pooled' and question == 'beyond_the_norm'").loc[features]
+    result = (
+        toposcale.test_metric(table, features, given="frobenius_norm", warmup_steps=40).to_frame().set_index("metric")
+    )
+    within = result[result["question"] == "within runs"].loc[features]
+    assert len(features) == 34 == (within["answer"] != "not tested").sum()
+    columns = ["answer", "estimate", "p", "q"]
+    assert within[columns].to_dict() == report[columns].to_dict()
+
+
 WRONG = {
-    "five rows": (run_of(0, 5), "same", "evenly spaced checkpoints from step 0 on; the test needs 10"),
+    "five rows": (run_of(0, 5), "same", "evenly spaced checkpoints after twice the warm-up; the test needs "),
     "constant": (run_of(0, same=1.0), "same", "it is constant"),
     "the loss": (run_of(0), "validation_loss", "it is the loss itself"),
     "a multiple": (

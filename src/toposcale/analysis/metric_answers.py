@@ -154,7 +154,7 @@ def least_points(covariates: Sequence[str], lead: int) -> int:
 
 def _with_enough(run: ControlledRun, least: int) -> ControlledRun:
     """Return a run without its test if it has fewer checkpoints than the covariates take."""
-    if run.test is None or run.segment.n >= least:
+    if run.segment.missing or run.segment.n >= least:
         return run
     points = f"{run.segment.n} evenly spaced checkpoints after twice the warm-up"
     return replace(run, test=None, reason=f"{points}; the test needs {least} here")
