@@ -110,6 +110,28 @@ def test_a_size_that_was_not_seen_is_forecast_from_two():
     assert abs(losses[0] - truth) < 2 * covariance[0, 0] ** 0.5
 
 
+@pytest.mark.parametrize("above", [-0.15, 0.15])
+def test_joint_is_not_misled_about_a_run_far_from_its_family(above):
+    """What the sizes of the family tell of a larger one is no worse than nothing."""
+    live = run("100M", 100_000_000, until=0.5)
+    live = replace(live, checkpoint_losses=live.checkpoint_losses + above)
+    family = [run(f"{millions}M", millions * 1_000_000) for millions in (12, 25, 50)]
+    targets = [live.target(), Target(200_000_000, wsd(), FINAL, 500_000)]
+    truth = [law(target.n_parameters, wsd(), [FINAL])[0] for target in targets] + np.array([above, 0.0])
+    errors = [np.diff(fitted(live, known).predict_jointly(targets).losses - truth)[0] for known in ([], family)]
+    assert abs(errors[1]) < abs(errors[0])
+
+
+def test_family_law_reads_less_of_the_decay_of_another_recipe():
+    live, other = (run(name, size) for name, size in (("100M", 100_000_000), ("50M", 50_000_000)))
+    live = changed(live.first(0.5), optimizer="adamw")
+    same, different = (
+        FamilyLaw(PUBLISHED, [live, changed(other, optimizer="adamw", weight_decay=decay)]).posterior().log_b.sd
+        for decay in (np.nan, 0.1)
+    )
+    assert same < different < PUBLISHED.log_b.sd
+
+
 def test_errors_of_sizes_next_to_one_another_are_shared():
     live = run("100M", 100_000_000, until=0.3)
     targets = [Target(size, wsd(1000), 1000, 500_000) for size in (400_000_000, 440_000_000)]

@@ -21,6 +21,7 @@ from toposcale.forecasting.laws import discrepancy, priors
 from toposcale.forecasting.laws.annealing import CENTRES, MOST_CHANGES, Prepared, law, prepare
 from toposcale.forecasting.laws.priors import Gaussian, Prior
 from toposcale.forecasting.laws.published_law import published_reducible_loss
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import first_peak
 from toposcale.forecasting.runs.series import bin_medians, noise_of
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
@@ -53,10 +54,13 @@ class P(IntEnum):
 
 SCATTER = {P.L0: 0.02, P.LOG_A: 0.06, P.LOG_ALPHA: 0.15, P.LOG_F: 1.4}
 """Standard deviations of the constants of a size around the scaling law in N: of L0 in nats, else of the logarithm. Round
-numbers from the first three sources of published runs; that of log B is in the prior. Each other size has these offsets as
-further parameters."""
+numbers from the first three sources of published runs; that of log B is in the prior. Each size has these offsets as
+further parameters, where several are known."""
 
 _N_CONSTANTS, _N_PARAMETERS, _SCATTERED = P.LOG_F + 1, len(P), [*SCATTER, P.LOG_B]
+
+_LEVEL = (P.L0, P.LOG_A)
+"""Constants whose scatter is wider for a size that is far from its family."""
 
 _LEAST_L0_BELOW_LOSS = 0.45
 """Least mean of the prior of the last loss less L0, nats; its standard deviation is as large."""
@@ -90,19 +94,20 @@ class _Curve(NamedTuple):
 class FamilyLaw:
     """MAP fit of the law to `runs`: the first is the one that is decided on, and each has losses.
 
+    decided_scatter: factor on the scatter of the level (L0, A) of the size that is decided on around the others.
     evidence: log of the marginal likelihood of their losses. last_discrepancy_sd: standard deviation of the model
     discrepancy at the last loss, nats.
     """
 
-    def __init__(self, prior: Prior, runs: Sequence[TrainingRun]) -> None:
+    def __init__(self, prior: Prior, runs: Sequence[TrainingRun], decided_scatter: float = 1.0) -> None:
         self.prior = prior
         self._scatter = np.array([*SCATTER.values(), prior.b_scatter])
+        self._decided_scatter = self._scatter * np.where(np.isin(_SCATTERED, _LEVEL), decided_scatter, 1.0)
         first = runs[0]
         self._names, self._size = [run.model for run in runs], first.n_parameters
-        self._unique_tokens = {"": first.facts.unique_tokens} | {run.model: run.facts.unique_tokens for run in runs}
+        self._facts = {"": first.facts} | {run.model: run.facts for run in runs}
         self._sizes = sorted({run.n_parameters for run in runs} - {self._size})
-        self._tokens_per_step, self._optimizer = first.tokens_per_step, first.facts.optimizer
-        self._is_averaged = first.facts.weight_average not in ("", "none")
+        self._tokens_per_step = first.tokens_per_step
         self._log_b = self._log_b_of(first.target(), first.schedule.peak_rate)
         n_bins = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
         binned = [bin_medians(*run.loss_curve, n, run.schedule.rates) for run, n in zip(runs, n_bins, strict=True)]
@@ -178,16 +183,31 @@ class FamilyLaw:
 
     def _log_repeated(self, run: Target, steps: np.ndarray) -> np.ndarray:
         """Return the log of the cost of the repeated text, relative to one repetition; very low without any."""
-        unique = self._unique_tokens.get(run.model, self._unique_tokens[""])
+        unique = self._facts_of(run).unique_tokens
         repetitions = np.maximum(np.nan_to_num(run.cost.tokens(steps) / unique - 1), 1e-9)
         per_token = np.nan_to_num(np.log(run.n_parameters / unique))
         return priors.REPETITION_EXPONENT * np.log(repetitions) + priors.OVERFIT_EXPONENT * per_token
 
     def _log_b_of(self, run: Target, peak: float) -> Gaussian:
         """Return the prior of log B of a run."""
+        facts = self._facts_of(run)
+        is_averaged = facts.weight_average not in ("", "none")
         return self.prior.log_b_of(
-            peak, run.tokens_per_step, run.n_parameters, self._optimizer, is_averaged=self._is_averaged
+            peak, run.tokens_per_step, run.n_parameters, facts.optimizer, is_averaged=is_averaged
         )
+
+    def _facts_of(self, run: Target) -> RunFacts:
+        """Return the facts of a run; one that was not read has those of the run that is decided on."""
+        return self._facts.get(run.model, self._facts[""])
+
+    def _b_scatter(self, size: float) -> float:
+        """Return the standard deviation of log B of another size around that of the size that is decided on.
+
+        The runs of another recipe tell as little as the prior.
+        """
+        first, runs = self._facts[""], [facts for facts in self._facts.values() if facts.n_parameters == size]
+        is_shared = any(not facts.recipe_differences(first) for facts in runs)
+        return self.prior.b_scatter if is_shared else float(np.hypot(self.prior.b_scatter, self._log_b.sd))
 
     def _points_of_curves(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
         """Return the points of all curves as arguments of the discrepancy; runs: an integer for each curve."""
@@ -210,7 +230,10 @@ class FamilyLaw:
             P.LOG_ALPHA_N: prior.log_alpha_n,
             P.B_BY_SIZE: Gaussian(0.0, prior.b_by_size_spread),
         }
-        offsets = [(0.0, sd) for sd in self._scatter for _ in self._sizes]
+        offsets = [(0.0, sd) for sd in self._scatter[:-1] for _ in self._sizes]
+        offsets += [(0.0, self._b_scatter(size)) for size in self._sizes]
+        if self._sizes:  # those of the size that is decided on, subtracted from all others
+            offsets += [(0.0, sd) for sd in self._decided_scatter]
         means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
         return Gaussian(means, sds)
 
@@ -251,6 +274,10 @@ class FamilyLaw:
             offsets = _N_PARAMETERS + self._sizes.index(size) + len(self._sizes) * np.arange(len(_SCATTERED))
             constants[_SCATTERED] += x[offsets]
             by_x[_SCATTERED, offsets] = 1.0
+        if self._sizes and size != self._size:
+            decided = np.arange(len(x) - len(_SCATTERED), len(x))
+            constants[_SCATTERED] -= x[decided]
+            by_x[_SCATTERED, decided] = -1.0
         return constants, by_x
 
 

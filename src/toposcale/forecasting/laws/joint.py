@@ -28,6 +28,10 @@ LEAST_SIZE_RATIO = 1.5
 known, 76% of the ends of the Gemstones were inside."""
 
 
+FEWEST_SIZES_WITH_OUTLIER = 3
+"""Sizes from which on it shows that one is far from the scaling law of the others."""
+
+
 class Joint(Law):
     """Joint law of a family of training runs: a Bayesian average of two laws, for any size under any schedule.
 
@@ -44,8 +48,8 @@ class Joint(Law):
     runs_ : list of TrainingRun
         Runs that were read; the first is the one that is decided on.
     laws_ : list of FamilyLaw
-        The two fitted models.
-    weights_ : ndarray of shape (2,)
+        The fitted models: two, and with two other sizes two more, in which the run is far from the scaling law of these.
+    weights_ : ndarray of shape (n_models,)
         Posterior weights of the models.
     discrepancy_ : float
         Standard deviation of the model discrepancy at the last loss, nats.
@@ -113,8 +117,12 @@ class Joint(Law):
         finished_sizes = {other.n_parameters for other in self.runs_ if other.is_finished} - {run.n_parameters}
         calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
         self.inflation_, self.calibration_ = 1.0, priors.CALIBRATION if calibrated else 1.0
-        self.laws_ = [FamilyLaw(prior, self.runs_) for prior in (self.prior, self.prior.second_model)]
-        log_weights = np.log([1 - priors.SECOND_WEIGHT, priors.SECOND_WEIGHT])
+        scatters = {1.0: 1.0}
+        if self.n_sizes >= FEWEST_SIZES_WITH_OUTLIER:
+            scatters = {1.0: 1 - priors.OUTLYING_WEIGHT, priors.OUTLYING_SCATTER: priors.OUTLYING_WEIGHT}
+        models = {self.prior: 1 - priors.SECOND_WEIGHT, self.prior.second_model: priors.SECOND_WEIGHT}
+        self.laws_ = [FamilyLaw(prior, self.runs_, scatter) for scatter in scatters for prior in models]
+        log_weights = np.log(np.outer([*scatters.values()], [*models.values()]).ravel())
         self.weights_ = softmax([law.evidence for law in self.laws_] + log_weights)
         self.discrepancy_ = float(self.weights_ @ [law.last_discrepancy_sd for law in self.laws_])
         return self

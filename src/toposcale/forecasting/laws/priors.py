@@ -13,6 +13,10 @@ import numpy as np
 # Average of both models and its check, see `joint`.
 SECOND_WEIGHT = 0.2
 """Prior weight of the second model."""
+OUTLYING_SCATTER = 5.0
+"""Factor on the scatter of a size that is far from the scaling law of its family, such as one of an unusual shape."""
+OUTLYING_WEIGHT = 0.2
+"""Prior weight of the models in which the size that is decided on is such a size."""
 END_SD = 0.015
 """Standard deviation of an end around all that its own curve says, nats."""
 SAME_RUN_CORR = 0.982
