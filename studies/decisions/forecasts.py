@@ -20,7 +20,7 @@ ALONE, ONE_KNOWN = Known.ALONE.value, Known.ONE_SMALLER.value
 
 
 def forecasts_of(runs: Sequence[PublishedRun], priors: Mapping[str, Prior], processes: int = 2) -> pd.DataFrame:
-    """A row for every judged run, share and method: the forecasts of `evaluation.judge`, method and known.
+    """A row for every judged run, share and method: its forecasts, method and known.
 
     priors: by source, learnt without it.
     """

@@ -11,7 +11,15 @@ import pytest
 from paths import ROOT
 from toposcale.datasets import PublishedRun, load_published_runs
 from toposcale.forecasting import Known, LearningRateSchedule, NoForecast, Prediction, RunFacts, evaluate
-from toposcale.forecasting.evaluation import judge
+from toposcale.forecasting.evaluation import (
+    SHARES,
+    decisions_of_point,
+    forecasts_of_run,
+    judged_of,
+    learnt_laws,
+    subjects_of,
+    tasks_of,
+)
 from toposcale.forecasting.laws.prior_table import LearntJoint
 from toposcale.io.errors import UserError
 
@@ -35,6 +43,13 @@ def a_run(name, size=10**8, steps=10_000, source="s", family="f", shape="linear"
         size=name,
         shape=shape,
     )
+
+
+def judge(law, runs, known=Known.ALONE, mapped=map):
+    """The forecasts and decisions of a law that `evaluate` summarises."""
+    subjects = subjects_of(runs, SHARES, known)
+    forecasts, decisions = tasks_of(learnt_laws(law, runs, "source"), subjects, SHARES, "source")
+    return judged_of(mapped(forecasts_of_run, forecasts), mapped(decisions_of_point, decisions))
 
 
 class Fixed:

@@ -160,22 +160,9 @@ def evaluate(
     >>> table[["source", "n", "refused"]].iloc[0].to_list()
     ['modded-nanogpt', 9, 0.0]
     """
-    return summary(judge(law, runs, at, leave_out, known=known, mapped=mapped))
-
-
-def judge(
-    law: Estimator,
-    runs: Sequence[PublishedRun],
-    at: Sequence[float] = SHARES,
-    leave_out: str = "source",
-    *,
-    known: Known = Known.ALONE,
-    mapped: Mapped = map,
-) -> Judged:
-    """Return every forecast and decision of a law; the parameters are those of `evaluate`."""
     laws = learnt_laws(law, runs, leave_out)
     forecasts, decisions = tasks_of(laws, subjects_of(runs, at, known), at, leave_out)
-    return judged_of(mapped(forecasts_of_run, forecasts), mapped(decisions_of_point, decisions))
+    return summary(judged_of(mapped(forecasts_of_run, forecasts), mapped(decisions_of_point, decisions)))
 
 
 def judged_of(forecasts: Iterable[list[dict[str, Any]]], decisions: Iterable[list[dict[str, Any]]] = ()) -> Judged:

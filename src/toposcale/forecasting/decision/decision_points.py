@@ -150,17 +150,17 @@ def _of_constant(runs: Sequence[PublishedRun], at: Sequence[float]) -> Iterator[
             if length > base.steps[-1] * ROUNDED:
                 continue
             whole = base.cut(length)
-            read = whole.final_step * whole.tokens_per_step
+            tokens = whole.cost.tokens(whole.final_step)
             smaller = tuple(
-                other.cut(min(read / other.tokens_per_step, other.steps[-1]))
+                other.cut(min(other.cost.steps_of_tokens(tokens), other.steps[-1]))
                 for other in longest.values()
                 if other.n_parameters < base.n_parameters and other.is_usual
             )
             for share in at:
-                left = (1 - share) * length * base.n_parameters * base.tokens_per_step
+                left = base.cost.flop((1 - share) * length)
                 starts = []
                 for other in longest.values():
-                    bought = left / (other.n_parameters * other.tokens_per_step)
+                    bought = other.cost.steps_of_flop(left)
                     rows = other.steps <= bought
                     if other.n_parameters >= LARGER * base.n_parameters and rows.sum() >= 2 and not rows.all():
                         starts.append(Start(other, other.cut(bought), other.loss_at(bought)))
@@ -172,19 +172,19 @@ def _of_constant(runs: Sequence[PublishedRun], at: Sequence[float]) -> Iterator[
 
 def _lengths(base: PublishedRun) -> list[float]:
     """Return the steps at which a constant base run is cut."""
-    return list(STEPS.get(base.source, [tokens / base.tokens_per_step for tokens in TOKENS]))
+    return list(STEPS.get(base.source, [base.cost.steps_of_tokens(tokens) for tokens in TOKENS]))
 
 
 def _of_decaying(runs: Sequence[PublishedRun]) -> Iterator[DecisionPoint]:
     for base in runs:
-        compute = base.n_parameters * base.tokens
+        compute = base.flop_of_steps(base.final_step)
         smaller = tuple(
             other
             for other in runs
             if other.n_parameters < base.n_parameters and other.tokens <= base.tokens * ROUNDED and other.is_usual
         )
         for other in runs:
-            share = 1 - other.n_parameters * other.tokens / compute
+            share = 1 - other.flop_of_steps(other.final_step) / compute
             if other.n_parameters < LARGER * base.n_parameters or not EARLIEST <= share <= LATEST:
                 continue
             now = base.first(share)

@@ -327,6 +327,11 @@ class RunFacts:
     adapter_of: str = ""
     provenances: Mapping[str, Provenance] = field(default_factory=dict)
 
+    @property
+    def cost(self) -> StepCost:
+        """Tokens and compute of its steps."""
+        return StepCost(self.n_parameters, self.tokens_per_step)
+
     def is_known(self, name: str) -> bool:
         """Return whether a fact is known."""
         value = getattr(self, name)
@@ -371,7 +376,7 @@ class RunFacts:
         """
         if (source := self.provenance("epochs")) is None:
             return self
-        tokens = StepCost(self.n_parameters, self.tokens_per_step).tokens(self.final_step or np.nan)
+        tokens = self.cost.tokens(self.final_step or np.nan)
         if not self.is_known("unique_tokens"):
             return self.with_provenance(source, unique_tokens=tokens / self.epochs)
         implied = tokens / self.unique_tokens

@@ -63,7 +63,7 @@ class PublishedRun(TrainingRun):
     @property
     def tokens(self) -> float:
         """Tokens that the whole run reads."""
-        return self.tokens_per_step * self.final_step
+        return float(self.cost.tokens(self.final_step))
 
     @property
     def kind(self) -> str:

@@ -173,7 +173,7 @@ class RunInput:
         steps, rates = (self.losses.log()[name] for name in ("step", "learning_rate"))
         if self._schedule.is_relative and isinstance(stated, Schedule):
             stated = stated.at_peak_of(steps, rates)
-        _refuse_late_rows(facts.model, self.losses.columns["step"], facts.tokens_per_step, final_step)
+        _refuse_late_rows(facts, self.losses.columns["step"], final_step)
         if warmup_steps and warmup_steps >= final_step:
             raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {final_step:,}")
         if default is None or not default.is_known:
@@ -250,12 +250,13 @@ def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _Stated
     return _StatedSchedule(whole_schedule, whole_schedule.steps, stated.get("warmup_steps"), is_relative)
 
 
-def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:
+def _refuse_late_rows(facts: RunFacts, steps: np.ndarray, final_step: int) -> None:
     """Raise UserError if the curve continues after the end of the schedule."""
     if (end := int(steps.max(initial=0))) > 1.01 * final_step:
-        are_tokens = end / tokens_per_step <= 1.01 * final_step and not np.any(steps % tokens_per_step)
+        is_near = facts.cost.steps_of_tokens(end) <= 1.01 * final_step
+        are_tokens = is_near and not np.any(steps % facts.tokens_per_step)
         raise UserError(
-            f"{name}: the curve goes to step {end:,}, but the schedule ends at step {final_step:,}"
+            f"{facts.model}: the curve goes to step {end:,}, but the schedule ends at step {final_step:,}"
             + ("; its steps are tokens: divide them by the tokens per step (--tokens-per-step)" if are_tokens else "")
         )
 

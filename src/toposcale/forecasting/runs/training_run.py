@@ -239,7 +239,7 @@ class TrainingRun:
     @property
     def cost(self) -> StepCost:
         """Tokens and compute of its steps."""
-        return StepCost(self.n_parameters, self.tokens_per_step)
+        return self.facts.cost
 
     def flop_of_steps(self, steps: float) -> float:
         """Return the compute of a number of steps in FLOP; NaN where the tokens per step are unknown."""
