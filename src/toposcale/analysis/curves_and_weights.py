@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from toposcale.forecasting.decision import advise as _advise
+from toposcale.forecasting.decision import check_command as _check_command
 from toposcale.forecasting.decision import compare_runs as _compare_runs
-from toposcale.forecasting.decision import curve_check as _curve_check
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -33,4 +33,4 @@ def _with_weights(function: Callable[_Arguments, _Result]) -> Callable[_Argument
 
 advise = _with_weights(_advise.advise)
 compare_runs = _with_weights(_compare_runs.compare_runs)
-check_curve = _with_weights(_curve_check.check_curve)
+check_curve = _with_weights(_check_command.check_curve)

@@ -1,14 +1,114 @@
-"""`toposcale check`: how the advice would read a file."""
+"""`toposcale check`: how the advice would read a file: its columns, rows, units and facts, and what is left out."""
 
 import argparse
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Unpack
 
-from toposcale import check_curve
+import numpy as np
+
+import toposcale
+from toposcale.forecasting.decision.reasons import SMOOTHED, unit_remarks
 from toposcale.forecasting.decision.run_options import add_option, curve_file
-from toposcale.forecasting.runs.facts import FACTS, FactKind
-from toposcale.io.errors import printable
+from toposcale.forecasting.decision.wording import NOT_SMOOTHED
+from toposcale.forecasting.laws.joint import refuse_run
+from toposcale.forecasting.logs.loss_curves import LossCurve
+from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
+from toposcale.forecasting.runs.facts import FACTS, CountParameters, FactKind, RunFacts, StatedFacts, refuse_unknown
+from toposcale.forecasting.runs.metrics import metric_name
+from toposcale.forecasting.runs.run_input import NEEDED, CurveInput, RunInput, without_none
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
+from toposcale.io.errors import NoForecast, UserError, listed, printable
 
 _OF_LOG = [name for name, fact in FACTS.items() if fact.kind is FactKind.LOG]
+
+
+def check_curve(
+    curve: CurveInput, name: str, *, count_parameters: CountParameters | None = None, **facts: Unpack[StatedFacts]
+) -> Iterator[str]:
+    """Report how a loss curve is read, without advice, and refuse it where the advice does.
+
+    Parameters
+    ----------
+    curve : path, or mapping of str to array-like
+        Losses, as `advise` takes them.
+    name : str
+        Name of the run in texts.
+    count_parameters : callable, optional
+        As for `advise`.
+    **facts : StatedFacts
+        Facts of the run, as for `advise`, such as `loss_column`.
+
+    Returns
+    -------
+    iterator of str
+        Lines for the format, for each column, for the facts of the run, and for notes.
+
+    Raises
+    ------
+    UserError
+        If the curve cannot be read or, after the last line, if its losses are not those of a training.
+
+    Examples
+    --------
+    >>> for line in check_curve({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run"):
+    ...     print(line)
+    run: columns, 2 steps from 50 to 100
+      training loss   loss: 2 values, 8.6 at first, 7.2 at last, taken as nats per token
+      not read        time
+      unknown         parameters, tokens per step, last step
+      no advice       it has fewer than 5 losses after the warm-up
+    """
+    refuse_unknown("check_curve", facts, tuple(FACTS))
+    run_input = RunInput(curve, name, without_none(facts), count_parameters)
+    if run_input.curve is None:
+        raise UserError("curve: None is no loss curve to check")
+    losses = run_input.losses
+    yield from _columns(losses, name)
+    yield from _facts(run_input.known_facts)
+    yield from (f"  note: {text}" for text in (*losses.notes, *losses.low_confidence_reasons))
+    run = run_input.run_as_read()
+    try:
+        refuse_curve(run)
+    except NoForecast as error:
+        raise UserError(f"{run.model}: {error}") from None
+    try:
+        refuse_run(run)
+    except NoForecast as error:
+        yield f"  {'no advice':<15} {error}"
+    yield from (f"  note: {remark}: is it the loss of a language model?" for remark in unit_remarks(run))
+    if looks_smoothed(run):
+        yield f"  note: {SMOOTHED}"
+    elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):
+        yield f"  {'assumed':<15} {NOT_SMOOTHED}: {because}"
+
+
+def _columns(curve: LossCurve, name: str) -> Iterator[str]:
+    """Yield the format of a curve, its columns, and those that are not read."""
+    steps = curve.columns["step"]
+    column = f" (column {step_name})" if (step_name := curve.names.get("step", "step")) != "step" else ""
+    yield f"{name}: {curve.form}, {len(steps):,} steps{column} from {steps.min():,.0f} to {steps.max():,.0f}"
+    quantities = {"loss": "training loss", "gradient_norm": "gradient norm", "learning_rate": "learning rate"}
+    for quantity, values in curve.columns.items():
+        finite = values[np.isfinite(values)]
+        if quantity == "step" or np.isnan(values).all():
+            continue
+        broken = f", {np.isinf(values).sum():,} not a number" if np.isinf(values).any() else ""
+        ends = f", {finite[0]:.4g} at first, {finite[-1]:.4g} at last" if len(finite) else ""
+        unit = ", taken as nats per token" if quantity.endswith("loss") else ""
+        text = f"{curve.names.get(quantity, quantity)}: {len(finite):,} values{ends}{broken}{unit}"
+        yield f"  {quantities.get(quantity) or metric_name(quantity):<15} {text}"
+    if curve.unread:
+        yield f"  {'not read':<15} {listed(curve.unread, 20)}"
+
+
+def _facts(facts: RunFacts) -> Iterator[str]:
+    """Yield the facts that a forecast needs, those known with their source."""
+    names = {name: FACTS["steps" if name == "final_step" else name].label for name in NEEDED}
+    if known := {text: name for name, text in names.items() if facts.is_known(name)}:
+        texts = (f"{text} {getattr(facts, name):,.0f} (from {facts.provenance(name)})" for text, name in known.items())
+        yield f"  {'known':<15} {', '.join(texts)}"
+    if unknown := [text for text in names.values() if text not in known]:
+        yield f"  {'unknown':<15} {', '.join(unknown)}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,5 +122,5 @@ def run(options: argparse.Namespace) -> None:
     """Print how the file is read."""
     facts: Any = {name: getattr(options, name) for name in _OF_LOG}
     with curve_file(options.curve) as curve:
-        for line in check_curve(curve, "standard input" if curve != options.curve else curve, **facts):
+        for line in toposcale.check_curve(curve, "standard input" if curve != options.curve else curve, **facts):
             print(printable(line))
