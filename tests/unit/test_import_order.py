@@ -148,7 +148,9 @@ def test_studies_import_the_library_and_each_other_only():
     assert files
     for path in files:
         above = {name.split(".")[0] for name in imported(path)} & outside
-        assert above <= (PLAN_OF_A_CONFIGURATION if path.parent.name in TRAINING_STUDIES else set()), path.relative_to(ROOT)
+        assert above <= (PLAN_OF_A_CONFIGURATION if path.parent.name in TRAINING_STUDIES else set()), path.relative_to(
+            ROOT
+        )
 
 
 def test_what_users_run_does_not_know_the_studies():
