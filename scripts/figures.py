@@ -1,4 +1,4 @@
-"""Draw the figures of a run from their tables, as SVG and PNG."""
+"""Draw the figures of a run from their tables, as SVG and PNG, and as PDF if asked for."""
 
 import _job
 import _tables
@@ -17,4 +17,4 @@ def main(snakemake):
         figure = figures.load(name)(**drawn, **{setting: snakemake.params[setting] for setting in entry.settings})
         if note := configurations.note(whole, drawn):
             panels.add_note(figure, [figure.get_supxlabel(), note])
-        style.save(figure, snakemake.output[name])
+        style.save(figure, snakemake.output[name], pdf=snakemake.params.pdf)

@@ -289,6 +289,13 @@ class Metrics(types.Section):
     """Parquet or CSV files with the columns model, step, metric, value; they are added to the metrics table."""
 
 
+class Figures(types.Section):
+    """Files of the figures."""
+
+    formats: types.Distinct[Literal["svg", "png", "pdf"]] = Field(["svg", "png"])
+    """Formats of a figure. The report holds SVG and PNG, which are always written."""
+
+
 class Statistics(types.Section):
     """Correlations, scaling fits and their uncertainty."""
 
@@ -353,6 +360,7 @@ class Config(types.Section):
     landscape: Landscape = Landscape()
     trajectory: Trajectory = Trajectory()
     metrics: Metrics = Metrics()
+    figures: Figures = Figures()
     statistics: Statistics = Statistics()
     forecasts: Forecasts = Forecasts()
     decision: Decision = Decision()

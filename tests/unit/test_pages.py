@@ -386,6 +386,16 @@ def test_drawing_has_names_of_its_own_and_marks_models(tmp_path):
     assert " height=" not in head
 
 
+def test_save_writes_a_pdf_of_the_same_bytes_where_it_is_asked_for(tmp_path):
+    tables = {"models": figure_tables.models_table(), "features": figure_tables.features_table(source="embeddings")}
+    for name in ("one", "other"):
+        style.save(load("embeddings_over_training")(**tables), tmp_path / f"{name}.svg", pdf=name == "one")
+    assert (tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
+    assert not (tmp_path / "other.pdf").exists()
+    style.save(load("embeddings_over_training")(**tables), tmp_path / "other.svg", pdf=True)
+    assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "other.pdf").read_bytes()
+
+
 @pytest.mark.parametrize(("rows", "reason"), [(slice(None), ""), (slice(0), "no values of: H₀ total persistence")])
 def test_the_report_gets_the_reason_of_a_figure_without_data(tmp_path, rows, reason):
     features = figure_tables.features_table(source="embeddings")[rows]

@@ -9,7 +9,11 @@ rule figures:
             name: report(f"{PATHS.figures}/{name}.svg", category=figure.subject, labels={"figure": figure.title})
             for name, figure in TABLES.figures.items()
         },
-        **{f"{name}_png": f"{PATHS.figures}/{name}.png" for name in TABLES.figures},
+        **{
+            f"{name}_{kind}": f"{PATHS.figures}/{name}.{kind}"
+            for kind in sorted({"png", *config["figures"]["formats"]} - {"svg"})
+            for name in TABLES.figures
+        },
     log:
         f"{PATHS.logs}/figures.log",
     localrule: True
@@ -20,6 +24,7 @@ rule figures:
             "figures", "figures.py", *(f"toposcale.figures.{figure.module}" for figure in TABLES.figures.values())
         ),
         figures=list(TABLES.figures),
+        pdf="pdf" in config["figures"]["formats"],
         tasks=lambda wildcards: config["metrics"]["tasks"],
     message:
         "Figures"

@@ -11,6 +11,7 @@ import matplotlib.style
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -136,8 +137,8 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
     return appearances
 
 
-def save(figure: Figure, svg: str | os.PathLike[str]) -> None:
-    """Write a figure as SVG, and as PNG beside it, atomically: the same bytes for the same figure."""
+def save(figure: Figure, svg: str | os.PathLike[str], *, pdf: bool = False) -> None:
+    """Write a figure as SVG, and as PNG and PDF beside it, atomically: the same bytes for the same figure."""
     of_svg = {"Date": None, "Creator": None, **({MISSING: figure.get_label()} if figure.get_label() else {})}
     with matplotlib.style.context(["default", STYLE]):
         figure.dpi = _DPI
@@ -154,6 +155,9 @@ def save(figure: Figure, svg: str | os.PathLike[str]) -> None:
             axes.set_position(Bbox(axes.get_position(original=True).get_points().round(9)))
         with atomic_write(svg) as temporary:
             FigureCanvasSVG(figure).print_svg(temporary, metadata=of_svg)
+        if pdf:
+            with atomic_write(Path(svg).with_suffix(".pdf")) as temporary:
+                FigureCanvasPdf(figure).print_pdf(temporary, metadata={"CreationDate": None})
 
 
 def missing_reason(svg: str | os.PathLike[str]) -> str:
