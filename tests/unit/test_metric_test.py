@@ -275,10 +275,10 @@ def test_a_result_is_a_line_a_table_and_a_picture():
     from matplotlib.figure import Figure
 
     test = toposcale.test_metric(run_of(0), "same", warmup_steps=0)
-    assert repr(test) == "<MetricTest same within runs: yes, same ahead: no, same between runs: not tested>"
+    assert repr(test) == "<MetricTest: same within runs: yes, same ahead: no, same between runs: not tested>"
     assert test._repr_html_().startswith("<table")
     axes = Figure().add_subplot()
-    assert test.plot(axes) is axes.figure
+    assert test.plot(axes) is axes
     assert len(axes.lines) == 1 + 2 * 2
 
 

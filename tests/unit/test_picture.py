@@ -5,6 +5,7 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
+from toposcale.forecasting import results
 
 STEPS = np.arange(200, 6001, 200)
 CURVE = {"step": STEPS, "loss": 2.0 + 40 * STEPS**-0.5}
@@ -23,20 +24,15 @@ def advice():
 @pytest.mark.parametrize(("ending", "begins"), [("svg", b"<?xml"), ("PNG", b"\x89PNG"), ("pdf", b"%PDF")])
 def test_the_ending_tells_the_format_and_the_bytes_are_the_same(advice, tmp_path, ending, begins):
     for name in ("one", "other"):
-        advice.plot(tmp_path / f"{name}.{ending}")
+        results.write(advice, tmp_path / f"{name}.{ending}")
     one, other = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("one", "other"))
     assert one.startswith(begins)
     assert one == other
 
 
-def test_the_figure_is_returned_with_and_without_a_file(advice, tmp_path):
-    assert advice.plot().axes
-    assert len(advice.plot(tmp_path / "advice.svg").axes) == len(advice.plot().axes)
-
-
 def test_another_suffix_is_refused(advice, tmp_path):
     with pytest.raises(toposcale.UserError, match=r"must be \.svg, \.png, \.pdf"):
-        advice.plot(tmp_path / "advice.gif")
+        results.write(advice, tmp_path / "advice.gif")
 
 
 def test_advice_in_a_notebook_has_picture_and_text(advice):
@@ -49,7 +45,8 @@ def test_advice_in_a_notebook_has_picture_and_text(advice):
 def test_a_run_without_advice_is_drawn_too():
     advice = toposcale.advise({"step": [1, 2, 3], "loss": [5.0, 4.0, 3.0]}, **GIVEN)
     assert advice.decision is None
-    assert advice._repr_png_().startswith(b"\x89PNG")
+    assert advice.plot().has_data()
+    assert len(advice.to_frame()) == 0
 
 
 def test_the_command_writes_it(tmp_path, capsys):

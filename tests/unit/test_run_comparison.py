@@ -10,6 +10,7 @@ import toposcale
 from paths import ROOT
 from planted_laws import law
 from toposcale.__main__ import main
+from toposcale.forecasting import results
 from toposcale.forecasting.decision import differences
 from toposcale.forecasting.decision.compare_runs import sentences
 from toposcale.forecasting.decision.differences import Axis, Difference
@@ -254,12 +255,12 @@ def test_compare_runs_of_the_example_curves(tmp_path, capsys):
 
 def test_comparison_picture_with_and_without_forecasts(tmp_path):
     runs = curve(), curve(36), curve(38)
-    assert toposcale.compare_runs(*runs)._repr_png_().startswith(b"\x89PNG")
+    assert toposcale.compare_runs(*runs).plot().has_data()
     comparison = toposcale.compare_runs(*runs, **RUN, steps=20_000, schedule="cosine")
-    comparison.plot(tmp_path / "curves.svg")
+    results.write(comparison, tmp_path / "curves.svg")
     assert (tmp_path / "curves.svg").read_bytes().startswith(b"<?xml")
     with pytest.raises(UserError, match=r"must be \.svg, \.png, \.pdf"):
-        comparison.plot(tmp_path / "curves.gif")
+        results.write(comparison, tmp_path / "curves.gif")
 
 
 def few_validation_losses(seed, lower=0.0, rows=20):

@@ -1,10 +1,10 @@
 """`toposcale test-metric`: whether a metric tells more than the loss."""
 
 import argparse
-import json
 import re
 import sys
 
+from toposcale.forecasting import results
 from toposcale.forecasting.amounts import number_of
 from toposcale.io.errors import UserError
 
@@ -25,19 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup-steps", "--warmup", metavar="STEPS", help=text)
     text = "checkpoints that the metric looks ahead, 1 if left out"
     parser.add_argument("--ahead", type=int, default=1, metavar="K", help=text)
-    forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
-    forms.add_argument("--json", action="store_true", help="a JSON object of rows and notes")
+    results.add_form_options(parser)
     parser.add_argument("--plot", metavar="FILE", help="also write a picture of the first metric, .svg, .png or .pdf")
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the answers."""
     import toposcale
-    from toposcale.forecasting import pictures
 
-    if options.plot:  # what is wrong with it is said before seconds of work
-        pictures.kind_of(options.plot)
     try:
         warmup = None if options.warmup_steps is None else number_of(options.warmup_steps)
     except ValueError:
@@ -53,14 +48,10 @@ def run(options: argparse.Namespace) -> None:
         ahead=options.ahead,
     )
     if options.plot:
-        pictures.write(test.plot(), options.plot)
-    if options.json:
-        print(json.dumps(test.to_dict(), indent=1, allow_nan=False))
-    elif options.csv:
-        test.to_frame().to_csv(sys.stdout, index=False, lineterminator="\n")
+        results.write(test, options.plot)
+    results.show(test, options)
+    if options.csv or options.latex:
         print(*(f"toposcale: {note}" for note in test.notes), sep="\n", end="\n" if test.notes else "", file=sys.stderr)
-    else:
-        print(test.text())
 
 
 def _names(texts: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from toposcale.analysis.metric_answers import Question, between_answers, over_ch
 from toposcale.analysis.metric_table import Source, metric_table
 from toposcale.analysis.sensitivity import POWER_WANTED
 from toposcale.forecasting.decision import picture
+from toposcale.forecasting.results import Result
 from toposcale.io.errors import UserError, counted, listed, printable
 from toposcale.io.files import finite_or_none
 from toposcale.statistics.coefficients import standardised
@@ -25,7 +26,6 @@ from toposcale.statistics.prewhitening import prewhiten, with_squares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLUMNS = (
     "question",
@@ -55,7 +55,7 @@ LOSS_COLOUR = picture.INK
 
 
 @dataclass(frozen=True, repr=False)
-class MetricTest:
+class MetricTest(Result):
     """Answers of `test_metric`: a row for each question and metric, and notes on what was left out or assumed."""
 
     answers: pd.DataFrame
@@ -71,27 +71,16 @@ class MetricTest:
         rows = self.answers.to_dict("records")
         return {"rows": [{k: finite_or_none(v) for k, v in row.items()} for row in rows], "notes": [*self.notes]}
 
-    def plot(self, ax: "Axes | None" = None) -> "Figure":
-        """Draw a metric and the loss, their residuals, and the estimates with the power of the tests.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Draw only the estimates, into these axes.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture of the first metric.
-        """
+    def _draw(self, ax: "Axes | None") -> "Axes":
+        """Draw the first metric and the loss, their residuals, and the estimates with the power of the tests."""
         rows = self.answers[self.answers["metric"] == self.answers["metric"].iloc[0]]
         if ax is not None:
             _draw_estimates(ax, rows)
-            return ax.get_figure(root=True)  # type: ignore[return-value]
+            return ax
         figure = picture.new_figure(11.0, 3.6)
         series, residuals, estimates = figure.subplots(1, 3, width_ratios=[3, 3, 2.4])
         first = rows.iloc[0]
-        metric, target = first["metric"], first["target"]
+        metric = first["metric"]
         run = next((run for run in self.runs if run.test and metric in run.group.keys["feature"]), None)
         if run is None:
             for axes in (series, residuals):
@@ -100,8 +89,8 @@ class MetricTest:
             _draw_series(series, run, first)
             _draw_residuals(residuals, run, first)
         _draw_estimates(estimates, rows)
-        picture.finish(figure, f"{metric} and {target}")
-        return figure
+        picture.finish(figure)
+        return estimates
 
     def text(self) -> str:
         """Return the answers in lines."""
@@ -120,9 +109,9 @@ class MetricTest:
     def __str__(self) -> str:
         return self.text()
 
-    def __repr__(self) -> str:
-        answers = [f"{row.metric} {row.question}: {row.answer}" for row in self.answers.itertuples()]
-        return f"<MetricTest {listed(answers, 3)}>"
+    @property
+    def _summary(self) -> str:
+        return listed([f"{row.metric} {row.question}: {row.answer}" for row in self.answers.itertuples()], 3)
 
     def _repr_html_(self) -> str:
         shown = self.answers[["metric", "question", "answer", "estimate", "low", "high", "q", "sentence"]]

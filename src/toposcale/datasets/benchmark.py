@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from inspect import getsourcefile
 from multiprocessing import get_context
 from pathlib import Path
 from pickle import PicklingError
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ import scipy
 
 from toposcale import forecasting
 from toposcale.datasets.published_runs import PublishedRuns
+from toposcale.forecasting.decision.picture import finish, new_figure
 from toposcale.forecasting.evaluation import (
     Estimator,
     Judged,
@@ -36,11 +38,34 @@ from toposcale.forecasting.evaluation import (
     tasks_of,
 )
 from toposcale.forecasting.laws import priors
+from toposcale.forecasting.results import Result
 from toposcale.io.errors import UserError
-from toposcale.io.files import atomic_write
+from toposcale.io.files import atomic_write, finite_or_none
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMNS = ["n", "refused", "mean_error", "bias", "coverage", "score"]
 """Columns of `by_source` that a comparison shows."""
+
+HEADINGS = {
+    "law": "law",
+    "n": "forecasts",
+    "refused": "refused",
+    "mean_error": "error",
+    "bias": "bias",
+    "coverage": "coverage",
+    "score": "score",
+    "regret": "regret",
+    "seconds": "seconds",
+}
+"""Columns of the printed table, with their headings."""
+
+LOSS_TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Ticks of a logarithmic axis of errors, nats per token."""
+
+FORMATS = {"n": "{:,.0f}", "refused": "{:.0%}", "bias": "{:+.3f}", "coverage": "{:.0%}", "regret": "{:.4f}"}
+"""Formats of the numbers; those of the other columns have three decimals."""
 
 KEY = ["run", "share"]
 """Columns that name a forecast."""
@@ -241,3 +266,57 @@ def by_share(judged: Mapping[str, Judged]) -> pd.DataFrame:
 def long_table(judged: Mapping[str, Judged]) -> pd.DataFrame:
     """Return the tables of `evaluate` of all laws, one below the other."""
     return pd.concat([summary(each).assign(law=name) for name, each in judged.items()], ignore_index=True)
+
+
+@dataclass(frozen=True, repr=False)
+class Benchmark(Result):
+    """What laws forecast and decide of published runs, by law."""
+
+    judged: Mapping[str, Judged]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table of `comparison`."""
+        return comparison(self.judged)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rows of the table."""
+        rows = self.to_frame().to_dict("records")
+        return {"rows": [{name: finite_or_none(value) for name, value in row.items()} for row in rows]}
+
+    def __str__(self) -> str:
+        table, texts = self.to_frame(), []
+        for points, heading in (
+            ("common", "at the points that all forecast"),
+            ("own", "at the points that each forecasts"),
+        ):
+            rows = table[table["points"] == points][list(HEADINGS)].rename(columns=HEADINGS)
+            formats = {HEADINGS[name]: FORMATS.get(name, "{:.3f}").format for name in list(HEADINGS)[1:]}
+            texts.append(f"\n{heading}\n\n{rows.to_string(index=False, formatters=formats, na_rep='')}")
+        return "\n".join(texts)
+
+    @property
+    def _summary(self) -> str:
+        return (
+            f"Forecasts of the final loss of published runs by {len(self.judged)} laws, at the points that all forecast"
+        )
+
+    def _draw(self, ax: "Axes | None") -> "Axes":
+        """Draw the mean error of each law against the share of the run that is seen."""
+        errors = by_share(self.judged)
+        figure = new_figure(7.2, 4.2) if ax is None else None
+        axes = figure.subplots() if figure else ax
+        for name, values in errors.items():
+            label, width = str(name).replace("_", " "), 2 if name == "joint" else 1
+            axes.plot(errors.index, values, "o-", label=label, linewidth=width)
+        axes.set(xlabel="share of the steps that is seen", ylabel="mean error of the final loss (nats per token)")
+        axes.set_yscale("log")
+        axes.set_xticks(list(errors.index), [f"{share:.0%}" for share in errors.index])
+        low, high = errors.min().min() / 1.1, errors.max().max() * 1.1
+        ticks = [tick for tick in LOSS_TICKS if low <= tick <= high]
+        axes.set_ylim(low, high)
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        if figure:
+            figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+            finish(figure)
+        return axes

@@ -6,50 +6,18 @@ import sys
 from collections.abc import Callable
 from datetime import date
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toposcale.datasets.benchmark import (
-    Setting,
-    by_share,
-    cache_folder,
-    comparison,
-    constants_digest,
-    judge_all,
-    long_table,
-)
+from toposcale.datasets.benchmark import Benchmark, Setting, cache_folder, constants_digest, judge_all, long_table
 from toposcale.datasets.contestants import CHEAP, CONTESTANTS
 from toposcale.datasets.published_runs import load_published_runs
-from toposcale.forecasting import pictures
+from toposcale.forecasting import pictures, results
 from toposcale.forecasting.decision.decision_points import SHARES
-from toposcale.forecasting.decision.picture import finish, new_figure
 from toposcale.forecasting.evaluation import Estimator, Known
 from toposcale.io.errors import UserError
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
 SEEN = "seen"
 """Tag of the runs that were in view when the joint law was made: docs/decisions.md is about them."""
-
-HEADINGS = {
-    "law": "law",
-    "n": "forecasts",
-    "refused": "refused",
-    "mean_error": "error",
-    "bias": "bias",
-    "coverage": "coverage",
-    "score": "score",
-    "regret": "regret",
-    "seconds": "seconds",
-}
-"""Columns of the printed table, with their headings."""
-
-LOSS_TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Ticks of a logarithmic axis of errors, nats per token."""
-
-FORMATS = {"n": "{:,.0f}", "refused": "{:.0%}", "bias": "{:+.3f}", "coverage": "{:.0%}", "regret": "{:.4f}"}
-"""Formats of the numbers; those of the other columns have three decimals."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "with one smaller run of the family known, instead of none"
     parser.add_argument("--smaller", action="store_true", help=text)
     parser.add_argument("--csv", metavar="FILE", help="also write every row by law, source and share")
+    results.add_form_options(parser, csv=False)
     parser.add_argument(
         "--plot", metavar="FILE", help="also draw the error by the share that is seen, .svg, .png or .pdf"
     )
@@ -92,17 +61,19 @@ def run(options: argparse.Namespace) -> None:
         )
     )
     shares = ", ".join(f"{share:.0%}" for share in at)
-    print(f"{len(setting.runs)} runs of {len(setting.runs.sources)} sources, forecast from {shares}; {known.value}")
-    print(f"constants of the joint law: {constants_digest()}")
+    heading = f"{len(setting.runs)} runs of {len(setting.runs.sources)} sources, forecast from {shares}; {known.value}"
+    heading += f"\nconstants of the joint law: {constants_digest()}"
     if unseen := sorted({run.source for run in setting.runs if run.split != SEEN}):
-        print(f"unseen sources, on {date.today()}: {', '.join(unseen)}")
-    show(comparison(judged))
+        heading += f"\nunseen sources, on {date.today()}: {', '.join(unseen)}"
+    benchmark = Benchmark(judged)
+    results.show(benchmark, options, f"{heading}\n{benchmark}")
     if absent := [name for name in only_cached if name not in judged]:
-        print(f"\nnot judged yet: {', '.join(absent)}; toposcale benchmark judges them, in some minutes")
+        text = f"\nnot judged yet: {', '.join(absent)}; toposcale benchmark judges them, in some minutes"
+        print(text, file=sys.stderr if options.json or options.latex else sys.stdout)
     if options.csv:
         long_table(judged).to_csv(options.csv, index=False)
     if options.plot:
-        pictures.write(draw(by_share(judged)), options.plot)
+        results.write(benchmark, options.plot)
 
 
 def law_of(name: str) -> Callable[[], Estimator]:
@@ -156,35 +127,3 @@ def _with_progress(call: Callable[[Callable[[str, int, int], None]], Any]) -> An
             bar.update(bars[name], completed=done)
 
         return call(progress)
-
-
-def show(table: "pd.DataFrame") -> None:
-    """Print the rows on the points that all laws forecast, and the rows on the points of each."""
-    for points, heading in (
-        ("common", "at the points that all forecast"),
-        ("own", "at the points that each forecasts"),
-    ):
-        rows = table[table["points"] == points][list(HEADINGS)].rename(columns=HEADINGS)
-        formats = {HEADINGS[name]: FORMATS.get(name, "{:.3f}").format for name in list(HEADINGS)[1:]}
-        print(f"\n{heading}\n")
-        print(rows.to_string(index=False, formatters=formats, na_rep=""))
-
-
-def draw(errors: "pd.DataFrame") -> "Figure":
-    """Draw the mean error of each law (columns) against the share of the run that is seen (rows)."""
-    figure = new_figure(7.2, 4.2)
-    axes = figure.subplots()
-    for name, values in errors.items():
-        axes.plot(errors.index, values, "o-", label=str(name).replace("_", " "), linewidth=2 if name == "joint" else 1)
-    axes.set(
-        xlabel="share of the steps that is seen", ylabel="mean error of the final loss (nats per token)", yscale="log"
-    )
-    axes.set_xticks(list(errors.index), [f"{share:.0%}" for share in errors.index])
-    low, high = errors.min().min() / 1.1, errors.max().max() * 1.1
-    ticks = [tick for tick in LOSS_TICKS if low <= tick <= high]
-    axes.set_ylim(low, high)
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    finish(figure, "Forecasts of the final loss of published runs, at the points that all laws forecast")
-    return figure

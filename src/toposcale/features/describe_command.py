@@ -12,6 +12,7 @@ from toposcale.features import description
 from toposcale.features.feature import OF_COMPARISON, RELATIVE_CHANGE, SUMMARY
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.registry import lookup
+from toposcale.forecasting import results
 from toposcale.io.errors import UserError, listed, one_line
 from toposcale.io.files import finite_or_none
 from toposcale.io.schemas import ALL_LAYERS
@@ -42,11 +43,7 @@ def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
     parser.add_argument(
         "--features", action="append", metavar="GROUP", help="only topology, norms or spectra; may be repeated"
     )
-    forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
-    forms.add_argument(
-        "--json", action="store_true", help="a JSON object of rows and notes; null where there is no number"
-    )
+    results.add_form_options(parser)
     parser.add_argument(
         "--layers", action="append", metavar="GLOB", help="only matrices of such a name; may be given again"
     )
@@ -91,6 +88,9 @@ def _show(table: Any, options: argparse.Namespace) -> None:
         return
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
+    if options.latex:
+        print(results.latex(table), end="")
+        return
     if options.csv:
         if sys.stdout.isatty():
             table = table.rename(index=one_line).map(lambda value: one_line(value) if isinstance(value, str) else value)

@@ -5,10 +5,11 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pandas.plotting import PlotAccessor
 
 from toposcale.checkpoints import Checkpoint, FolderSource, matrices
 from toposcale.features import diagram_distances, weights
@@ -22,6 +23,9 @@ from toposcale.io.bin_files import unwrap_weights
 from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.reparametrised import is_part
 from toposcale.io.schemas import ALL_LAYERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
@@ -43,6 +47,34 @@ class _Comparison(NamedTuple):
     first: _Measurement
     second: _Measurement
     changes: dict[str, WeightChange]
+
+
+class MatrixTable(pd.DataFrame):
+    """Table of `describe` or `compare`, which draws its matrices; what is taken from it is a plain DataFrame."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a plain DataFrame."""
+        return self.copy()
+
+    @property
+    def plot(self) -> "_MatrixPlot":
+        """Draw the matrices, or with options of `pandas.DataFrame.plot` its picture."""
+        return _MatrixPlot(self)
+
+
+class _MatrixPlot(PlotAccessor):
+    def __init__(self, table: MatrixTable) -> None:
+        super().__init__(table)
+        self._table = table
+
+    def __call__(self, ax: "Axes | None" = None, **options: Any) -> Any:
+        """Draw a panel per feature, or the first feature into `ax`; return the first panel."""
+        from toposcale import plot_matrices
+
+        if options:
+            return super().__call__(ax=ax, **options)
+        figure = plot_matrices(self._table, ax=ax)
+        return ax if ax is not None else figure.axes[0]
 
 
 def describe(
@@ -68,7 +100,8 @@ def describe(
     pandas.DataFrame
         Index `layer`, the last one "all": the whole model. Columns: `shape` (n_out, n_in), `parameters`, the features of
         `toposcale.features.registry.SUMMARY`, and `odd`: the features in which the layer is an outlier among the same
-        layers of other blocks (`toposcale.features.roles.odd_layers`), or "". ``attrs["notes"]`` lists what was left out.
+        layers of other blocks (`toposcale.features.roles.odd_layers`), or "". ``attrs["notes"]`` lists what was left
+        out, and ``plot()`` draws the matrices.
         Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
 
     Raises
@@ -99,6 +132,7 @@ def describe(
     table = summary_table.assign(odd=["; ".join(one.reason for one in odd if one.layer == layer) for layer in order])
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
     table.insert(1, "parameters", [*parameters, sum(parameters)])
+    table = MatrixTable(table)
     table.attrs["notes"] = notes
     return table
 
@@ -222,6 +256,7 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     shapes = first.shapes | second.shapes
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
     table.insert(1, RELATIVE_CHANGE, [changes[layer].relative if layer in changes else np.nan for layer in order])
+    table = MatrixTable(table)
     table.attrs["notes"] = [*unrelated_sentences(changes), *second.notes]
     return table
 

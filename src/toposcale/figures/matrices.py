@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from textwrap import shorten
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ _WIDE = 30  # ratio of the largest size to the median from which an axis is loga
 _LOOKS = dict(zip(Role, SEVERAL_LOOKS, strict=True))
 
 
-def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = None) -> Figure:
+def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = None, *, ax: Axes | None = None) -> Figure:
     """Draw a table of `describe` or `compare`: a panel per feature, the matrices by block.
 
     Parameters
@@ -42,6 +43,8 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = Non
         Result of `toposcale.describe` or `toposcale.compare`.
     path : path, optional
         File to write, .svg, .png or .pdf; none is written by default.
+    ax : matplotlib.axes.Axes, optional
+        Axes for the first feature alone.
 
     Returns
     -------
@@ -71,14 +74,14 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = Non
     """
     if path is not None:
         pictures.kind_of(path)
-    figure = draw(table)
+    figure = draw(table, ax)
     if path is not None:
         pictures.write(figure, path)
     return figure
 
 
 @styled
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: pd.DataFrame, ax: Axes | None = None) -> Figure:
     """Return the figure of `plot_matrices`."""
     matrices = table.drop(index=ALL_LAYERS, errors="ignore") if isinstance(table, pd.DataFrame) else pd.DataFrame()
     features = [name for name in OF_COMPARISON if name in matrices]
@@ -91,9 +94,12 @@ def draw(table: pd.DataFrame) -> Figure:
     names = list(map(short_layer, matrices.index)) if len(matrices) <= _MOST_NAMED else []
     is_level = _LETTER * sum(map(len, names)) < WIDTH - 1
     room = 0 if is_level else _LETTER * max(map(len, names))
-    figure = Figure(figsize=(WIDTH, 1.35 * len(features) + 1 + room))
-    panels = figure.subplots(len(features), sharex=True, squeeze=False)[:, 0]
-    for axes, name in zip(panels, features, strict=True):
+    if ax is None:
+        figure = Figure(figsize=(WIDTH, 1.35 * len(features) + 1 + room))
+        panels = list(figure.subplots(len(features), sharex=True, squeeze=False)[:, 0])
+    else:
+        figure, panels = cast(Figure, ax.get_figure(root=True)), [ax]
+    for axes, name in zip(panels, features, strict=False):
         _panel(
             axes,
             matrices[name].astype(float),
@@ -106,6 +112,8 @@ def draw(table: pd.DataFrame) -> Figure:
         panels[-1].set_xlabel(f"matrix, {order}")
     else:
         _mark_blocks(panels[-1], list(matrices.index))
+    if ax is not None:
+        return figure
     roles = [role for role in Role if role in set(map(role_of, matrices.index))]
     figure.legend(
         [Line2D([], [], linestyle="", **_LOOKS[role]) for role in roles], roles, loc="outside upper right", ncols=4

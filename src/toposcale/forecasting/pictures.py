@@ -1,11 +1,9 @@
 """Pictures as files: SVG, PNG or PDF, the same bytes for the same figure."""
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toposcale.io.errors import UserError, needs_extra
 from toposcale.io.files import atomic_write
@@ -42,51 +40,3 @@ def write(figure: "Figure", path: str | os.PathLike[str]) -> None:
     picture = rendered(figure, kind_of(path))
     with atomic_write(path) as temporary:
         temporary.write_bytes(picture)
-
-
-class Drawn(Mapping[str, Any], ABC):
-    """A result that as a mapping has the keys of its JSON, and is shown and written as a picture."""
-
-    @property
-    @abstractmethod
-    def _values(self) -> dict[str, Any]:
-        """Keys and values of the JSON."""
-
-    @abstractmethod
-    def _figure(self) -> "Figure":
-        """Draw the picture."""
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def _repr_png_(self) -> bytes:
-        return rendered(self._figure(), "png")
-
-    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
-        """Draw the picture of this result, and write it if a file is named.
-
-        Parameters
-        ----------
-        path : path, optional
-            File to write, .svg, .png or .pdf.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture, to be changed or saved otherwise.
-
-        Raises
-        ------
-        UserError
-            If the suffix is another one, or matplotlib is not installed.
-        """
-        figure = self._figure()
-        if path is not None:
-            write(figure, path)
-        return figure

@@ -7,7 +7,6 @@ pages and texts only render an `Advice`.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from toposcale.forecasting.decision import wording
@@ -28,24 +27,22 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import ForecastCurve, Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
-from toposcale.forecasting.pictures import Drawn, rendered
+from toposcale.forecasting.results import MappedResult
 from toposcale.forecasting.runs.checks import has_steps_left, refuse_objective
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 VERSION = 2
 """Version of the keys of an advice as JSON."""
 
-TERMINAL = 100
-"""Number of columns of the text in a notebook."""
-
 
 @dataclass(frozen=True, eq=False)
-class Advice(Drawn):
+class Advice(MappedResult):
     """Forecast of a training run and what to do with the compute that is left of it.
 
     As a mapping it has the keys of its JSON (docs/advice.md); printed, its last line says what to do.
@@ -218,13 +215,20 @@ class Advice(Drawn):
         step, final_step = self.run.progress.step, self.run.final_step
         return f"<Advice on {self.run.model} at step {step:,} of {final_step:,}: {self.sentence}>"
 
-    def _repr_html_(self) -> str:
-        return f"{rendered(self._figure(), 'svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row for each candidate, the best one first; none where nothing can be forecast."""
+        import pandas as pd
 
-    def _figure(self) -> "Figure":
+        return pd.DataFrame(self["candidates"])
+
+    def _draw(self, ax: "Axes | None") -> "Axes":
         """Draw the losses so far, their forecast, and the candidates at the end."""
         candidates = self.decision.candidates if self.decision else ()
-        return draw(self.run, self.forecast_curve, candidates, self.sentence, self.decay)
+        return draw(self.run, self.forecast_curve, candidates, self.decay, ax)
+
+    @property
+    def _summary(self) -> str:
+        return f"{self.run.model}: {self.sentence}"
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""

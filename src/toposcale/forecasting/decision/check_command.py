@@ -2,11 +2,14 @@
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, Unpack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 import toposcale
+from toposcale.forecasting import results
+from toposcale.forecasting.decision.picture import new_figure
 from toposcale.forecasting.decision.reasons import SMOOTHED, unit_remarks
 from toposcale.forecasting.decision.run_options import add_option, curve_file
 from toposcale.forecasting.decision.wording import NOT_SMOOTHED
@@ -16,15 +19,87 @@ from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoo
 from toposcale.forecasting.runs.facts import FACTS, CountParameters, FactKind, RunFacts, StatedFacts, refuse_unknown
 from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.forecasting.runs.run_input import NEEDED, CurveInput, RunInput, without_none
-from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
-from toposcale.io.errors import NoForecast, UserError, listed, printable
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
+from toposcale.io.errors import NoForecast, UserError, listed
+from toposcale.io.files import finite_or_none
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 _OF_LOG = [name for name, fact in FACTS.items() if fact.kind is FactKind.LOG]
 
 
+@dataclass(frozen=True, repr=False)
+class CurveCheck(results.Result):
+    """How a loss curve is read; iterated over, its lines, and the refusal at the end where the advice refuses it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the run.
+    curve : LossCurve
+        The columns that are read, by quantity.
+    lines : tuple of str
+        Lines for the format, for each column, for the facts of the run, and for notes.
+    refusal : UserError or None
+        Why the losses are not those of a training.
+    """
+
+    name: str
+    curve: LossCurve
+    lines: tuple[str, ...]
+    refusal: UserError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.lines
+        if self.refusal:
+            raise self.refusal
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row for each column that is read: its quantity, its name, and its first and last value."""
+        import pandas as pd
+
+        rows = []
+        for quantity, values in self.curve.columns.items():
+            finite = values[np.isfinite(values)]
+            ends = (finite[0], finite[-1]) if len(finite) else (np.nan, np.nan)
+            rows.append((quantity, self.curve.names.get(quantity, quantity), len(finite), *map(float, ends)))
+        return pd.DataFrame(rows, columns=["quantity", "column", "values", "first", "last"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns, what is not read, the lines, and the reason of a refusal or None."""
+        columns = self.to_frame().to_dict("records")
+        return {
+            "name": self.name,
+            "format": self.curve.form,
+            "columns": [{str(key): finite_or_none(value) for key, value in row.items()} for row in columns],
+            "not_read": list(self.curve.unread),
+            "lines": list(self.lines),
+            "refused_because": str(self.refusal) if self.refusal else None,
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def _summary(self) -> str:
+        return self.lines[0]
+
+    def _draw(self, ax: "Axes | None") -> "Axes":
+        """Draw the losses over the steps."""
+        axes = ax if ax is not None else new_figure(7.2).subplots()
+        for quantity, values in self.curve.columns.items():
+            if quantity.endswith("loss"):
+                axes.plot(self.curve.columns["step"], values, label=self.curve.names.get(quantity, quantity))
+        axes.set(xlabel="step", ylabel="loss")
+        axes.legend(frameon=False, fontsize=8)
+        return axes
+
+
 def check_curve(
     curve: CurveInput, name: str, *, count_parameters: CountParameters | None = None, **facts: Unpack[StatedFacts]
-) -> Iterator[str]:
+) -> CurveCheck:
     """Report how a loss curve is read, without advice, and refuse it where the advice does.
 
     Parameters
@@ -40,13 +115,13 @@ def check_curve(
 
     Returns
     -------
-    iterator of str
-        Lines for the format, for each column, for the facts of the run, and for notes.
+    CurveCheck
+        Lines, when iterated over, for the format, for each column, for the facts of the run, and for notes.
 
     Raises
     ------
     UserError
-        If the curve cannot be read or, after the last line, if its losses are not those of a training.
+        If the curve cannot be read or, after the last line, if its losses are not those of a training (`refusal`).
 
     Examples
     --------
@@ -62,15 +137,24 @@ def check_curve(
     run_input = RunInput(curve, name, without_none(facts), count_parameters)
     if run_input.curve is None:
         raise UserError("curve: None is no loss curve to check")
+    run = run_input.run_as_read()
+    refusal = None
+    try:
+        refuse_curve(run)
+    except NoForecast as error:
+        refusal = UserError(f"{run.model}: {error}")
+    lines = _lines(run_input, name, None if refusal else run)
+    return CurveCheck(name, run_input.losses, tuple(lines), refusal)
+
+
+def _lines(run_input: RunInput, name: str, run: TrainingRun | None) -> Iterator[str]:
+    """Yield the lines on a curve, and those on its run unless that is refused."""
     losses = run_input.losses
     yield from _columns(losses, name)
     yield from _facts(run_input.known_facts)
     yield from (f"  note: {text}" for text in (*losses.notes, *losses.low_confidence_reasons))
-    run = run_input.run_as_read()
-    try:
-        refuse_curve(run)
-    except NoForecast as error:
-        raise UserError(f"{run.model}: {error}") from None
+    if run is None:
+        return
     try:
         refuse_run(run)
     except NoForecast as error:
@@ -116,11 +200,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("curve", metavar="CURVE", help="losses as advise takes them")
     for name in _OF_LOG:
         add_option(parser, name, help=FACTS[name].help)
+    results.add_form_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print how the file is read."""
     facts: Any = {name: getattr(options, name) for name in _OF_LOG}
     with curve_file(options.curve) as curve:
-        for line in toposcale.check_curve(curve, "standard input" if curve != options.curve else curve, **facts):
-            print(printable(line))
+        check = toposcale.check_curve(curve, "standard input" if curve != options.curve else curve, **facts)
+    results.show(check, options)
+    if check.refusal:
+        raise check.refusal

@@ -17,7 +17,7 @@ from toposcale.forecasting.decision.comparison_picture import draw_comparison
 from toposcale.forecasting.decision.differences import MATERIAL_DIFFERENCE, Axis, Difference, End, SpeedUp
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.pictures import Drawn
+from toposcale.forecasting.results import MappedResult
 from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
 from toposcale.forecasting.runs.facts import CountParameters, StatedFacts
 from toposcale.forecasting.runs.run_input import CurveInput, input_of
@@ -25,7 +25,8 @@ from toposcale.forecasting.runs.training_run import Curve, TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 
 MIN_POWER = 0.5
@@ -85,8 +86,8 @@ class RunPair:
         }
 
 
-@dataclass(frozen=True)
-class RunComparison(Drawn):
+@dataclass(frozen=True, repr=False)
+class RunComparison(MappedResult):
     """Comparison of training runs with the first of them; as a mapping it has the keys of the JSON output.
 
     Parameters
@@ -109,25 +110,27 @@ class RunComparison(Drawn):
             blocks.append(f"The intervals of the {len(blocks)} comparisons with {self.runs[0].model} hold together.")
         return "\n\n".join(blocks)
 
-    def __repr__(self) -> str:
-        names = ", ".join(repr(run.model) for run in self.runs)
-        return f"RunComparison({names}: {' '.join(self._verdicts)})"
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row for each difference to the first run, A: at equal steps, tokens and compute, and at the ends."""
+        import pandas as pd
+
+        a, pairs = self["a"], self["pairs"]
+        return pd.DataFrame([{"a": a, "b": pair["b"], **row} for pair in pairs for row in pair["differences"]])
 
     @cached_property
     def _values(self) -> dict[str, Any]:
         """Keys and values of the JSON output."""
         return {"version": 2, "a": self.runs[0].model, "pairs": [pair.as_dict() for pair in self.pairs]}
 
-    def _figure(self) -> "Figure":
+    def _draw(self, ax: "Axes | None") -> "Axes":
         """Draw the curves, their forecasts, and the differences to the first run."""
         rows = [(*pair.now, pair.end) for pair in self.pairs]
-        n_pairs = len(self.pairs)
-        text = f"{n_pairs} runs beside {self.runs[0].model}" if n_pairs > 1 else self._verdicts[0]
-        return draw_comparison(self.runs, [end.law for end in self.ends], rows, text)
+        return draw_comparison(self.runs, [end.law for end in self.ends], rows, ax)
 
     @property
-    def _verdicts(self) -> list[str]:
-        return [sentences(pair)[-1] for pair in self.pairs]
+    def _summary(self) -> str:
+        n_pairs = len(self.pairs)
+        return f"{n_pairs} runs beside {self.runs[0].model}" if n_pairs > 1 else sentences(self.pairs[0])[-1]
 
 
 def compare_runs(

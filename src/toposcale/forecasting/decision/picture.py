@@ -27,20 +27,18 @@ def draw(
     run: TrainingRun,
     forecast: ForecastCurve | None,
     candidates: Sequence[WeighedCandidate],
-    sentence: str,
     decay: DecayDecision | None = None,
-) -> "Figure":
-    """Draw a run, its forecast and its candidates under the advice, and the final loss against the start of the decay."""
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw a run, its forecast, its candidates, and the final loss by the start of the decay; into `ax` the run alone."""
+    if ax is not None:
+        _draw_run(ax, run, forecast, candidates)
+        return ax
     figure = new_figure(9.6 if decay else 7.2)
     left, right, *rest = figure.subplots(1, 3 if decay else 2, width_ratios=[3, 1, 2][: 3 if decay else 2])
     right.sharey(left)
     right.tick_params(labelleft=False)
-    shown = plot_losses(left, run, INK, label=run.metric)
-    if forecast:
-        shown += plot_forecast(left, forecast, CONTINUED, label="forecast, 95% interval")
-        set_range(left, shown + [value for weighed in candidates for value in (weighed.loss.low, weighed.loss.high)])
-    left.set(xlabel="step", ylabel="loss (nats per token)")
-    left.legend(frameon=False, fontsize=8)
+    _draw_run(left, run, forecast, candidates)
     colours = iter(OTHERS * len(candidates))
     for index, weighed in enumerate(candidates):
         colour = next(colours) if weighed.candidate.from_scratch else CONTINUED
@@ -52,8 +50,20 @@ def draw(
     right.set_title("at the end", fontsize=8)
     if decay:
         _draw_decays(rest[0], decay)
-    finish(figure, f"{run.model}: {sentence}")
-    return figure
+    finish(figure)
+    return left
+
+
+def _draw_run(
+    axes: "Axes", run: TrainingRun, forecast: ForecastCurve | None, candidates: Sequence[WeighedCandidate]
+) -> None:
+    """Draw the losses of a run and its forecast."""
+    shown = plot_losses(axes, run, INK, label=run.metric)
+    if forecast:
+        shown += plot_forecast(axes, forecast, CONTINUED, label="forecast, 95% interval")
+        set_range(axes, shown + [value for weighed in candidates for value in (weighed.loss.low, weighed.loss.high)])
+    axes.set(xlabel="step", ylabel="loss (nats per token)")
+    axes.legend(frameon=False, fontsize=8)
 
 
 def new_figure(width: float, height: float = 3.6) -> "Figure":
@@ -86,12 +96,10 @@ def set_range(axes: "Axes", values: Sequence[float]) -> None:
         axes.set_ylim(min(values) - room, max(values) + room)
 
 
-def finish(figure: "Figure", text: str) -> None:
-    """Remove the upper and right lines of every panel, and set the title."""
+def finish(figure: "Figure") -> None:
+    """Remove the upper and right lines of every panel."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    title = figure.suptitle(text.replace("$", r"\$"), x=0.01, ha="left", fontsize=9, wrap=True)
-    title.set_parse_math(False)
 
 
 def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:

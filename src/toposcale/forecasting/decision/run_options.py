@@ -1,7 +1,6 @@
 """The options that state the facts of a training run, by the names of the arguments of `toposcale.advise`."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -10,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from toposcale.forecasting.pictures import Drawn
+from toposcale.forecasting import results
 from toposcale.forecasting.runs.facts import FACTS, SHAPE_FIELDS, option
 from toposcale.forecasting.runs.schedules import SHAPES
-from toposcale.io.errors import UserError, printable
+from toposcale.io.errors import UserError
 
 OPTIONS = FACTS | SHAPE_FIELDS
 """The options of a run."""
@@ -55,14 +54,14 @@ def add_run_options(parser: argparse.ArgumentParser, *, several: bool = False) -
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of how an answer is shown."""
     parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg, .png or .pdf")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    results.add_form_options(parser)
 
 
-def show(options: argparse.Namespace, answer: Drawn, text: str) -> None:
-    """Print an answer as its text or as JSON, and draw it if a file is named."""
+def show(options: argparse.Namespace, answer: results.Result, text: str) -> None:
+    """Print an answer as its text or in another form, and draw it if a file is named."""
     if options.plot:
-        answer.plot(options.plot)
-    print(json.dumps(dict(answer), indent=1, allow_nan=False) if options.json else printable(text))
+        results.write(answer, options.plot)
+    results.show(answer, options, text)
 
 
 def arguments(options: dict[str, Any]) -> dict[str, Any]:
