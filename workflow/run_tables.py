@@ -3,6 +3,7 @@
 from itertools import chain
 from typing import Any
 
+from digests import Digests, Job
 from parts import Inputs
 from paths import LIBRARY, files_of_models
 from plan import training_settings
@@ -58,9 +59,19 @@ class RunTables:
         return {table: self._table(table) for table in tables} | csv
 
     @property
+    def jobs(self) -> dict[str, list[Job]]:
+        """The jobs of the rule that gathers tables."""
+        return {"gathered_table": [Job("gathered_table", table=table) for table in self.parts]}
+
+    @property
     def read_by_figures(self) -> dict[str, str | list[str]]:
         """The input of the figures, by name."""
         return {table: self.files[table] for figure in self.figures.values() for table in figure.tables}
+
+    def params(self, name: str, digests: Digests) -> dict[str, Any]:
+        """Return the params of the rule of an analysis: what it is made with, its name and its settings."""
+        made_with = digests.params(name, "analyse.py", ANALYSES[name].module)
+        return {**made_with, "analysis": name, "settings": self.settings(name)}
 
     def settings(self, name: str) -> dict[str, Any]:
         """Return the settings of an analysis, by the name of their argument."""

@@ -39,7 +39,7 @@ from studies.study4.configurations import (
 from studies.study4.runs import begin, checkpoint_at, facts, matrices_of, settings_of, text_of
 from toposcale.features import weights
 from toposcale.features.feature import WEIGHT_NORM
-from toposcale.features.registry import aggregate
+from toposcale.features.registry import registry
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
@@ -155,7 +155,10 @@ def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> dict[st
 def of_surrogates(matrices: Mapping[str, np.ndarray], settings: weights.WeightSettings) -> dict[str, float]:
     """Return H0 of the whole model, averaged over surrogates of its matrices (n, d), and the standard errors."""
     drawn = {layer: weights.h0_of_surrogates(matrix, layer, settings) for layer, matrix in matrices.items()}
-    draws = [aggregate({layer: own[draw] for layer, own in drawn.items()}) for draw in range(settings.surrogate_draws)]
+    draws = [
+        registry().aggregate({layer: own[draw] for layer, own in drawn.items()})
+        for draw in range(settings.surrogate_draws)
+    ]
     row = {}
     for feature in H0:
         values = np.array([draw[feature] for draw in draws])

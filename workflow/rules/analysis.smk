@@ -15,11 +15,9 @@ rule correlations:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        **DIGESTS.params("correlations", "analyse.py", run_tables.ANALYSES["correlations"].module),
-        analysis="correlations",
-        settings=TABLES.settings("correlations"),
+        **TABLES.params("correlations", DIGESTS),
     message:
-        run_tables.ANALYSES["correlations"].title
+        ANALYSES["correlations"].title
     script:
         "../../scripts/analyse.py"
 
@@ -32,11 +30,9 @@ use rule correlations as scaling with:
     log:
         f"{PATHS.logs}/scaling.log",
     params:
-        **DIGESTS.params("scaling", "analyse.py", run_tables.ANALYSES["scaling"].module),
-        analysis="scaling",
-        settings=TABLES.settings("scaling"),
+        **TABLES.params("scaling", DIGESTS),
     message:
-        run_tables.ANALYSES["scaling"].title
+        ANALYSES["scaling"].title
 
 
 use rule correlations as transitions with:
@@ -47,11 +43,9 @@ use rule correlations as transitions with:
     log:
         f"{PATHS.logs}/transitions.log",
     params:
-        **DIGESTS.params("transitions", "analyse.py", run_tables.ANALYSES["transitions"].module),
-        analysis="transitions",
-        settings=TABLES.settings("transitions"),
+        **TABLES.params("transitions", DIGESTS),
     message:
-        run_tables.ANALYSES["transitions"].title
+        ANALYSES["transitions"].title
 
 
 use rule correlations as early_stopping with:
@@ -62,11 +56,9 @@ use rule correlations as early_stopping with:
     log:
         f"{PATHS.logs}/early_stopping.log",
     params:
-        **DIGESTS.params("early_stopping", "analyse.py", run_tables.ANALYSES["early_stopping"].module),
-        analysis="early_stopping",
-        settings=TABLES.settings("early_stopping"),
+        **TABLES.params("early_stopping", DIGESTS),
     message:
-        run_tables.ANALYSES["early_stopping"].title
+        ANALYSES["early_stopping"].title
 
 
 use rule correlations as forecasts with:
@@ -77,11 +69,9 @@ use rule correlations as forecasts with:
     log:
         f"{PATHS.logs}/forecasts.log",
     params:
-        **DIGESTS.params("forecasts", "analyse.py", run_tables.ANALYSES["forecasts"].module),
-        analysis="forecasts",
-        settings=TABLES.settings("forecasts"),
+        **TABLES.params("forecasts", DIGESTS),
     message:
-        run_tables.ANALYSES["forecasts"].title
+        ANALYSES["forecasts"].title
 
 
 use rule correlations as scores with:
@@ -92,11 +82,9 @@ use rule correlations as scores with:
     log:
         f"{PATHS.logs}/scores.log",
     params:
-        **DIGESTS.params("scores", "analyse.py", run_tables.ANALYSES["scores"].module),
-        analysis="scores",
-        settings=TABLES.settings("scores"),
+        **TABLES.params("scores", DIGESTS),
     message:
-        run_tables.ANALYSES["scores"].title
+        ANALYSES["scores"].title
 
 
 use rule correlations as decisions with:
@@ -107,11 +95,9 @@ use rule correlations as decisions with:
     log:
         f"{PATHS.logs}/decisions.log",
     params:
-        **DIGESTS.params("decisions", "analyse.py", run_tables.ANALYSES["decisions"].module),
-        analysis="decisions",
-        settings=TABLES.settings("decisions"),
+        **TABLES.params("decisions", DIGESTS),
     message:
-        run_tables.ANALYSES["decisions"].title
+        ANALYSES["decisions"].title
 
 
 use rule correlations as summary with:
@@ -122,11 +108,9 @@ use rule correlations as summary with:
     log:
         f"{PATHS.logs}/summary.log",
     params:
-        **DIGESTS.params("summary", "analyse.py", run_tables.ANALYSES["summary"].module),
-        analysis="summary",
-        settings=TABLES.settings("summary"),
+        **TABLES.params("summary", DIGESTS),
     message:
-        run_tables.ANALYSES["summary"].title
+        ANALYSES["summary"].title
 
 
 use rule correlations as comparison with:
@@ -137,11 +121,9 @@ use rule correlations as comparison with:
     log:
         f"{PATHS.logs}/comparison.log",
     params:
-        **DIGESTS.params("comparison", "analyse.py", run_tables.ANALYSES["comparison"].module),
-        analysis="comparison",
-        settings=TABLES.settings("comparison"),
+        **TABLES.params("comparison", DIGESTS),
     message:
-        run_tables.ANALYSES["comparison"].title
+        ANALYSES["comparison"].title
 
 
 use rule correlations as claims with:
@@ -152,11 +134,9 @@ use rule correlations as claims with:
     log:
         f"{PATHS.logs}/claims.log",
     params:
-        **DIGESTS.params("claims", "analyse.py", run_tables.ANALYSES["claims"].module),
-        analysis="claims",
-        settings=TABLES.settings("claims"),
+        **TABLES.params("claims", DIGESTS),
     message:
-        run_tables.ANALYSES["claims"].title
+        ANALYSES["claims"].title
 
 
 rule tables:

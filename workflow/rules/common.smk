@@ -4,11 +4,11 @@ import time
 import parts
 import plan
 import producers
-import run_tables
-from digests import Digests, Job
+from digests import Digests
 from fingerprint import code_of
 from parts import on_attempt
 from paths import ROOT, files_of_models, page_files
+from run_tables import ANALYSES, RunTables
 
 START = time.time()
 with environment.mistakes_in_a_line():
@@ -23,12 +23,8 @@ with environment.mistakes_in_a_line():
         PLAN.inspections.save()
         environment.refuse_future(Path(PLAN.paths.run), INPUTS.contents)
 PATHS = PLAN.paths
-TABLES = run_tables.RunTables(INPUTS)
-DIGESTS = Digests(
-    rules,
-    {**INPUTS.jobs, "gathered_table": [Job("gathered_table", table=name) for name in TABLES.parts]},
-    INPUTS.contents,
-)
+TABLES = RunTables(INPUTS)
+DIGESTS = Digests(rules, INPUTS.jobs | TABLES.jobs, INPUTS.contents)
 
 
 wildcard_constraints:

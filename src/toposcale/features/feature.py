@@ -1,7 +1,6 @@
 """Description of a feature: title, unit, group, aggregation over layers, and the feature that it rescales."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -120,8 +119,3 @@ def refuse_name_of_the_model(layer: str) -> None:
         raise UserError(
             f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
         )
-
-
-def without_undefined(features: dict[str, float], shape: Sequence[int]) -> dict[str, float]:
-    """Return the features of a finite matrix without those that its shape leaves undefined: NaN of one row or column."""
-    return features if min(shape) > 1 else {name: value for name, value in features.items() if not math.isnan(value)}

@@ -13,7 +13,7 @@ from torch import Tensor
 from toposcale import homology
 from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.descriptions import WITHOUT_MATRICES
-from toposcale.features.feature import refuse_name_of_the_model, without_undefined
+from toposcale.features.feature import refuse_name_of_the_model
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, SpectralDensity, loss_gradients
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
@@ -118,7 +118,7 @@ def features_of_gradients(
         if np.isfinite(gradient).all():
             rows = homology.subsample_rows(len(gradient), GRADIENT_ROWS, seed=(seed, layer))
             cloud, diagrams[layer] = homology.cloud_features(gradient[rows])
-            features[layer] = without_undefined(cloud, gradient.shape)
+            features[layer] = homology.without_undefined(cloud, gradient.shape)
             features[layer]["gradient_norm"] = float(np.linalg.norm(gradient))
         else:
             warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2)

@@ -4,7 +4,7 @@ A new one is one function under `@matrix_feature` in this module: tables, correl
 describes them is read where nothing is computed, so homology and spectra are imported by the functions.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -50,11 +50,6 @@ def group_of(name: str) -> str:
     if group == UNREGISTERED:
         raise LookupError(f"{name}: no feature of this name is registered")
     return group
-
-
-def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the value of each feature for the whole model; see `Descriptions.aggregate`."""
-    return registry().aggregate(features)
 
 
 def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:

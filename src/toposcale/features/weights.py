@@ -11,8 +11,8 @@ import numpy as np
 
 from toposcale import homology
 from toposcale.features.adapters import is_product, layers_of_model, product_features
-from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model, without_undefined
-from toposcale.features.registry import MATRIX_FEATURES, Features, aggregate, lookup, norms, weight_spectra
+from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model
+from toposcale.features.registry import MATRIX_FEATURES, Features, lookup, norms, registry, weight_spectra
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -138,7 +138,7 @@ def compute_features(
             features[layer]["neural_persistence_p2"] = value
     features |= product_layers
     aggregated = layers_of_model(features)
-    features[ALL_LAYERS] = aggregate(aggregated)
+    features[ALL_LAYERS] = registry().aggregate(aggregated)
     return features, {layer: bars for layer, bars in diagrams.items() if layer in aggregated}
 
 
@@ -220,7 +220,7 @@ def _describe_matrix(
         if 1 in weight.shape and weight.any():
             warnings.simplefilter("ignore")  # what one row or column lacks is left out
         features, diagrams, tree = _describe_finite(weight, layer, settings, names)
-    return (without_undefined(features, weight.shape) if weight.any() else features), diagrams, tree
+    return (homology.without_undefined(features, weight.shape) if weight.any() else features), diagrams, tree
 
 
 def _describe_finite(
@@ -261,5 +261,6 @@ def _compared_with_nulls(features: Features) -> Features:
 def _topology(weight: np.ndarray, rows: np.ndarray, settings: WeightSettings) -> MatrixDescription:
     """Return neural persistence and the Vietoris-Rips features of some rows, their diagrams, and the spanning tree."""
     tree = homology.spanning_tree_weights(weight)
+    persistence = {"neural_persistence": homology.neural_persistence_of_tree(tree)}
     features, diagrams = homology.cloud_features(weight[rows], maxdim=settings.max_dimension)
-    return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams, tree
+    return persistence | features, diagrams, tree
