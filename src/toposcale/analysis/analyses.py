@@ -6,17 +6,13 @@ from typing import Any, NamedTuple
 
 
 class Analysis(NamedTuple):
-    """One analysis.
+    """An analysis: a function of tables that returns data frames by name."""
 
-    function: "package.module.function" of toposcale; takes the tables of `reads` and the values of `settings` as keyword
-    arguments, and returns data frames by the names of `makes` (by default its own name); one that it omits is empty.
-    """
-
-    function: str
+    function: str  # "package.module.function" of toposcale
     title: str
-    reads: tuple[str, ...]
-    settings: tuple[str, ...] = ()
-    makes: tuple[str, ...] = ()
+    reads: tuple[str, ...]  # tables that it takes, as keyword arguments
+    settings: tuple[str, ...] = ()  # further keyword arguments
+    makes: tuple[str, ...] = ()  # tables that it returns, by default of its own name; one that it omits is empty
 
     @property
     def module(self) -> str:

@@ -43,18 +43,15 @@ Source = str | Path | pd.DataFrame | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class MetricTable:
-    """Rows (run, step, numbers) by run and step, and the roles of the columns; given: covariates besides the step.
+    """Table of a test: its rows, and the roles of its columns."""
 
-    settings: of each run, empty if they are unknown. warmups: steps of each run. notes: what was left out or assumed.
-    """
-
-    rows: pd.DataFrame
+    rows: pd.DataFrame  # run, step and numbers, by run and step
     metrics: tuple[str, ...]
-    target: str
-    given: tuple[str, ...]
-    settings: Mapping[str, str]
-    warmups: Mapping[str, float]
-    notes: tuple[str, ...]
+    target: str  # the loss
+    given: tuple[str, ...]  # covariates besides the step
+    settings: Mapping[str, str]  # of each run; empty if they are unknown
+    warmups: Mapping[str, float]  # steps of warm-up of each run
+    notes: tuple[str, ...]  # clauses on what was left out or assumed
 
     @property
     def given_words(self) -> str:

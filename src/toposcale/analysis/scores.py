@@ -27,16 +27,13 @@ FEWEST_CHECKPOINTS = PARAMETERS + 4
 
 
 class ScoreLaw(NamedTuple):
-    """Sigmoid score = floor + rise / (1 + exp(slope (loss - middle))).
+    """Sigmoid score = floor + rise / (1 + exp(slope (loss - middle)))."""
 
-    floor: score at chance. spread: standard deviation of the residuals of `n_points` points.
-    """
-
-    floor: float
+    floor: float  # score at chance
     rise: float
     slope: float
     middle: float
-    spread: float
+    spread: float  # standard deviation of the residuals
     n_points: int
 
     def __call__(self, losses: np.ndarray | float) -> np.ndarray:

@@ -61,14 +61,11 @@ class Job(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A copy of the weights in the buffer: its step, and the largest |weight| of those that were not copied.
-
-    forecast: whether a forecast is due.
-    """
+    """A copy of the weights in the buffer."""
 
     step: int
-    largest_elsewhere: float
-    forecast: bool = False
+    largest_elsewhere: float  # largest |weight| of those that were not copied
+    forecast: bool = False  # True if a forecast is due
 
 
 class Outcome(NamedTuple):

@@ -68,22 +68,22 @@ FACTS_CAPTION = "Nothing is wrong with these."
 
 
 class Picture(NamedTuple):
-    """A figure of the run: its registry entry, its SVG as text, its PNG, and why it has no data; "" if it has."""
+    """A figure of the run."""
 
     name: str
-    entry: FigureEntry
+    entry: FigureEntry  # of the registry
     svg: str
     png: bytes
-    missing: str = ""
+    missing: str = ""  # why it has no data; "" if it has
 
 
 class Listing(NamedTuple):
-    """A table of the run for the page; total: number of rows in its file, by default that of `rows`."""
+    """A table of the run for the page."""
 
     name: str
     rows: pd.DataFrame
     caption: str = ""
-    total: int | None = None
+    total: int | None = None  # number of rows in its file, by default that of `rows`
 
 
 def listing(name: str, rows: pd.DataFrame) -> Listing:

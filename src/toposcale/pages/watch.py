@@ -62,16 +62,13 @@ _HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d{{1,5}})?")
 
 @dataclass
 class Seen:
-    """Content of a folder so far: facts of its models, their rows by table, and why some of it cannot be read.
-
-    reached: by model, the last step done, maybe after the log.
-    """
+    """Content of a folder so far."""
 
     is_monitored: bool
-    models: list[dict[str, Any]] = field(default_factory=list)
-    reached: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
-    missing: list[str] = field(default_factory=list)
+    models: list[dict[str, Any]] = field(default_factory=list)  # facts of each model
+    reached: dict[str, int] = field(default_factory=dict)  # by model, the last step done, maybe after the log
+    rows: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))  # by table
+    missing: list[str] = field(default_factory=list)  # why some of it cannot be read
 
     def frame(self, name: str) -> pd.DataFrame:
         """Return all rows of a table."""

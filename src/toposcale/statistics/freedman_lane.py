@@ -67,18 +67,15 @@ MIN_DEGREES_OF_FREEDOM = 3
 
 @dataclass(frozen=True)
 class BetweenRuns:
-    """Result of `between_runs`: mean partial correlations and two-sided p-values (S,), NaN where nothing is left.
+    """Result of `between_runs`, NaN where nothing is left."""
 
-    n_runs runs in n_configurations configurations were tested; exact: n_permutations are all there are.
-    """
-
-    correlation: Floats
-    p: Floats
+    correlation: Floats  # (S,): mean partial correlations
+    p: Floats  # (S,), two-sided
     degrees_of_freedom: int
-    n_runs: int
+    n_runs: int  # runs that were tested
     n_configurations: int
     n_permutations: int
-    exact: bool
+    exact: bool  # True if these are all permutations
 
 
 def between_runs(
@@ -161,16 +158,12 @@ def between_runs(
 
 
 class ConfigurationFit(NamedTuple):
-    """Least-squares fit of n runs by mean and controls (`design` (k, n)), and its residuals.
+    """Least-squares fit of n runs by mean and controls, and its residuals."""
 
-    features (S, n): residuals of the features, rows of length 1 or zeros. residuals (n,): of the outcome.
-    degrees_of_freedom: n less rank and one.
-    """
-
-    design: Floats
-    features: Floats
-    residuals: Floats
-    degrees_of_freedom: int
+    design: Floats  # (k, n): mean and controls
+    features: Floats  # (S, n): residuals of the features, rows of length 1 or zeros
+    residuals: Floats  # (n,): of the outcome
+    degrees_of_freedom: int  # n less rank and one
 
     def correlations(self, outcomes: Floats) -> Floats:
         """Return the partial correlations (P, S) with outcomes (P, n), which are fitted first."""

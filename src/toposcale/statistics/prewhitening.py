@@ -32,11 +32,11 @@ _NEGLIGIBLE = 1e-9  # a regressor or a residual below this share of its series i
 
 
 class Segment(NamedTuple):
-    """Checkpoints start to stop (exclusive) of a series; reason: why they cannot be tested, else empty."""
+    """Checkpoints of a series that can be tested."""
 
     start: int
-    stop: int
-    reason: str
+    stop: int  # exclusive
+    reason: str  # why they cannot be tested, else empty
 
 
 def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
@@ -85,26 +85,20 @@ def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
 
 @dataclass(frozen=True)
 class Prewhitened:
-    """Residuals (S, m) of S series at m = T - start points, and the coefficients that were fitted (S,).
+    """Result of `prewhiten`."""
 
-    A row is NaN where nothing is left.
-    """
-
-    values: Floats
-    n_fitted: Floats
+    values: Floats  # (S, m): residuals at m = T - start points; NaN where nothing is left of a series
+    n_fitted: Floats  # (S,): coefficients that were fitted
     start: int
 
 
 @dataclass(frozen=True)
 class ResidualTest:
-    """Result of `residual_test`: Spearman correlations of residuals (S, M), and what tests of several runs need.
+    """Result of `residual_test`, with what tests of several runs need."""
 
-    products (S, M, m): terms of the correlation; degrees_of_freedom (S, M): points less coefficients.
-    """
-
-    correlation: Floats
-    products: Floats
-    degrees_of_freedom: Floats
+    correlation: Floats  # (S, M): Spearman's, of the residuals
+    products: Floats  # (S, M, m): terms of the correlation
+    degrees_of_freedom: Floats  # (S, M): points less coefficients
     start: int
 
     @property

@@ -29,15 +29,11 @@ BILLION = 1e9
 
 
 class DecayDecision(NamedTuple):
-    """Decays that end with the training, in ascending order of expected regret, and the forecast of a cooldown now.
+    """Decays that end with the training, and the forecast of a cooldown now."""
 
-    cooldown_loss: loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far.
-    nats_per_billion_tokens: its decrease per further billion tokens at the present rate; NaN if tokens are unknown.
-    """
-
-    candidates: tuple[WeighedCandidate, ...]
-    cooldown_loss: Prediction
-    nats_per_billion_tokens: float
+    candidates: tuple[WeighedCandidate, ...]  # in ascending order of expected regret
+    cooldown_loss: Prediction  # at the end of a linear decay from now on over `COOLDOWN` of the training so far
+    nats_per_billion_tokens: float  # its decrease per further billion tokens at the present rate; NaN if unknown
 
     @property
     def best(self) -> WeighedCandidate:

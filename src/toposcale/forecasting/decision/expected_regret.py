@@ -169,16 +169,13 @@ def _stream(candidate: Candidate) -> tuple[int, ...]:
 
 
 class TargetLoss(NamedTuple):
-    """Step at which a target loss was reached (None: not yet), or is forecast to be, with its compute, FLOP.
+    """Step at which a target loss was reached, or is forecast to be; infinite where not before the end of the schedule."""
 
-    step, earliest, latest: infinite where not before the end of the schedule.
-    """
-
-    reached_at: float | None = None
+    reached_at: float | None = None  # None: not yet
     step: float = np.inf
     earliest: float = np.inf
     latest: float = np.inf
-    flop: float = np.nan
+    flop: float = np.nan  # compute of the step
 
     def as_dict(self) -> dict[str, float | None]:
         """Return the keys of the JSON, without the loss itself."""
