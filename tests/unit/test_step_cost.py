@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planted_laws import run
-from toposcale.forecasting.runs.step_cost import StepCost
+from toposcale.forecasting.runs.facts import StepCost
 
 POSITIVE = st.floats(1, 1e9)
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.forecasting.amounts import number
+from toposcale.forecasting.runs.facts import StepCost
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
-from toposcale.forecasting.runs.step_cost import StepCost
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 
 SHORTEST_START = 50

@@ -13,8 +13,8 @@ import numpy as np
 
 from toposcale.forecasting.amounts import number
 from toposcale.forecasting.decision import differences
-from toposcale.forecasting.decision.comparison_picture import draw_comparison
 from toposcale.forecasting.decision.differences import MATERIAL_DIFFERENCE, Axis, Difference, End, SpeedUp
+from toposcale.forecasting.decision.picture import draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.results import MappedResult

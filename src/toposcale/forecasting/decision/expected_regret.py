@@ -15,8 +15,8 @@ from toposcale.forecasting.decision.candidates import (
 )
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
+from toposcale.forecasting.runs.facts import StepCost
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
-from toposcale.forecasting.runs.step_cost import StepCost
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none

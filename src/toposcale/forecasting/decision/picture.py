@@ -1,4 +1,4 @@
-"""Picture of an advice: the losses so far, the forecast of the rest, and what follows."""
+"""Pictures of an advice and of a comparison: the losses so far, forecasts, and candidates or differences."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,9 @@ from toposcale.io.errors import needs_extra
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from toposcale.forecasting.decision.differences import Difference
+    from toposcale.forecasting.laws.joint import Joint
 
 INK = "#222222"
 """Colour of the losses of the run."""
@@ -115,4 +118,52 @@ def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
     axes.plot(decay.best.candidate.decay_start, decay.best.loss.value, "o", color=INK)
     axes.set(xlabel="step at which the decay begins")
     axes.set_title("at the end, by decay", fontsize=8)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_comparison(
+    runs: Sequence[TrainingRun],
+    laws: "Sequence[Joint | None]",
+    differences: "Sequence[Sequence[Difference]]",
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw runs with the forecasts of their laws, and their differences to the first one; into `ax` only the runs."""
+    colours = (INK, *OTHERS * len(runs))
+    if ax is not None:
+        _draw_runs(ax, runs, laws, colours)
+        return ax
+    rows = [(colour, row) for colour, of_run in zip(colours[1:], differences, strict=False) for row in of_run]
+    known = [(colour, row) for colour, row in rows if not row.reason]
+    figure = new_figure(9.6, max(3.6, 0.3 * len(known)))
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    _draw_runs(left, runs, laws, colours)
+    for place, (colour, row) in enumerate(known):
+        right.plot([row.low, row.high], [place, place], color=colour)
+        right.plot(row.value, place, "o", color=colour)
+    right.axvline(0, color=INK, linewidth=0.8)
+    right.set_yticks(range(len(known)), [row.label for _, row in known], fontsize=8)
+    right.set_ylim(max(len(known), 1) - 0.5, -0.5)
+    right.set_xlabel("difference (nats per token)")
+    right.set_title(f"loss minus that of {runs[0].model}, 95% intervals", fontsize=8)
+    finish(figure)
+    return left
+
+
+def _draw_runs(
+    axes: "Axes", runs: Sequence[TrainingRun], laws: "Sequence[Joint | None]", colours: Sequence[str]
+) -> None:
+    """Draw the losses of runs and their forecasts."""
+    tokens = [run.tokens_per_step for run in runs]
+    # At equal tokens, where a step reads more of them in one run than in another.
+    are_tokens = len(set(tokens)) > 1 and bool(np.all(np.isfinite(tokens)))
+    shown: list[float] = []
+    for run, law, colour in zip(runs, laws, colours, strict=False):
+        unit = run.tokens_per_step if are_tokens else 1.0
+        shown += plot_losses(axes, run, colour, run.model, unit)
+        if law is not None:
+            shown += plot_forecast(axes, law.forecast_curve(run), colour, unit)
+    if any(laws):
+        axes.set_title("dashed: forecasts, 95% intervals", fontsize=8)
+    set_range(axes, shown)
+    axes.set(xlabel="tokens" if are_tokens else "step", ylabel="loss (nats per token)")
     axes.legend(frameon=False, fontsize=8)

@@ -5,14 +5,37 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, get_args, get_type_hints
 
 import numpy as np
 
 from toposcale.forecasting.amounts import number, one_of, parameters, text_of, whole_number
 from toposcale.forecasting.runs.schedules import MOST_STEPS
-from toposcale.forecasting.runs.step_cost import StepCost
 from toposcale.io.errors import UserError, did_you_mean
+
+
+class StepCost(NamedTuple):
+    """Number of parameters, embeddings included, and tokens of a step: numbers or arrays, NaN where unknown."""
+
+    n_parameters: Any
+    tokens_per_step: Any
+
+    def tokens(self, steps: Any) -> Any:
+        """Return the tokens that steps read."""
+        return steps * self.tokens_per_step
+
+    def flop(self, steps: Any) -> Any:
+        """Return the compute 6 N D of steps in FLOP (Kaplan et al. 2020, arXiv 2001.08361)."""
+        return 6.0 * self.n_parameters * self.tokens(steps)
+
+    def steps_of_tokens(self, tokens: Any) -> Any:
+        """Return the steps that read so many tokens."""
+        return tokens / self.tokens_per_step
+
+    def steps_of_flop(self, flop: Any) -> Any:
+        """Return the steps that so much compute, FLOP, pays for."""
+        return flop / self.flop(1)
+
 
 Optimizer = Literal[
     "adamw", "adam", "sgd", "lion", "adafactor", "muon", "normed", "soap", "shampoo", "schedule-free", "other"

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale.forecasting.runs.curves import Curve, after_warmup, binned, is_outlier, without_false_start
-from toposcale.forecasting.runs.facts import RunFacts
+from toposcale.forecasting.runs.facts import RunFacts, StepCost
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.level_shifts import LevelShift, find_level_shift
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.runs.series import Series, in_order, last_of_each, logged_again, noise_of, on_grid, read_only
-from toposcale.forecasting.runs.step_cost import StepCost
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
