@@ -3,7 +3,6 @@
 Every job parses the Snakefile, and plans with all checkpoints of a folder and with the content of all inputs.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fingerprint import fingerprint
-from toposcale.checkpoints import Inspection, Sizes, files_of, inspect
+from toposcale.checkpoints import Inspection, Sizes, content_hash, files_of, inspect
 from toposcale.io.files import read_noted, write_text
 from toposcale.io.weight_files import may_hold_weights
 
@@ -45,7 +44,7 @@ class Inspections:
     def _content(self, path: str, inside: Sequence[Path]) -> str:
         files = list(filter(Path.is_file, inside))
         try:
-            return str(self._kept(f"content {path}", files, lambda: _hash(files)))
+            return str(self._kept(f"content {path}", files, lambda: content_hash(files)))
         except OSError:
             return ""
 
@@ -75,11 +74,3 @@ class Inspections:
     @cached_property
     def _code(self) -> str:
         return fingerprint("", "toposcale.checkpoints.sources")
-
-
-def _hash(files: Sequence[Path]) -> str:
-    digests = []
-    for file in files:
-        with file.open("rb") as stream:
-            digests.append(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}")
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -1,6 +1,4 @@
 """Checkpoints in files, folders and on the Hub: their location, their size and their weight matrices, one at a time."""
 
 from toposcale.checkpoints.checkpoint import Checkpoint, Sizes, locate
-from toposcale.checkpoints.sources import FolderSource, Inspection, files_of, inspect, missing_parts
-
-__all__ = [*("Checkpoint", "FolderSource", "Inspection", "Sizes", "files_of", "inspect", "locate", "missing_parts")]
+from toposcale.checkpoints.sources import FolderSource, Inspection, content_hash, files_of, inspect, missing_parts

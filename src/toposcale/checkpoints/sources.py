@@ -291,7 +291,7 @@ class Inspection(NamedTuple):
 
     unusable: why it cannot be measured; the rest is empty then.
     shapes: hash of the names and shapes of its tensors.
-    sample: hash of the content of its files; of a large file, of its size, its time and three blocks.
+    sample: hash of the content of its files, see `content_hash`.
     sizes: see `Checkpoint.sizes`.
     digests: of its weights, see `Checkpoint.digests`.
     not_runnable: why it cannot process a text, see `missing_parts`.
@@ -317,7 +317,7 @@ def inspect(checkpoint: Path) -> Inspection:
         weights = Checkpoint(checkpoint)
         return Inspection(
             shapes=_hash(sorted((name, list(tensor.shape)) for name, tensor in weights.tensors.items())),
-            sample=_hash([_sample(file) for file in files_of(checkpoint)]),
+            sample=content_hash(files_of(checkpoint)),
             sizes=weights.sizes,
             digests=sorted(weights.digests().values()),
             not_runnable=missing_parts(checkpoint),
@@ -334,6 +334,11 @@ def inspect(checkpoint: Path) -> Inspection:
 def files_of(checkpoint: Path) -> list[Path]:
     """Return the files of a checkpoint, which is a file or a folder, by name."""
     return list(filter(Path.is_file, sorted(checkpoint.iterdir()) if checkpoint.is_dir() else [checkpoint]))
+
+
+def content_hash(files: Sequence[Path]) -> str:
+    """Return a hash of the content of files; of a large file, of its size, its time and three blocks."""
+    return _hash([_sample(file) for file in files])
 
 
 def _sample(file: Path) -> tuple[str, int, int, list[bytes]]:
