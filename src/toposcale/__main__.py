@@ -4,15 +4,16 @@ import argparse
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from toposcale import __version__
 from toposcale.forecasting.amounts import number_of
-from toposcale.io.errors import UserError, message_of, one_line
+from toposcale.io.errors import UserError, message_of, needs_extra, one_line
 
 _EXAMPLES = """commands:
   toposcale describe model.safetensors
@@ -31,6 +32,7 @@ A checkpoint is a safetensors file, one of PyTorch (.bin, .pt, .ckpt; pip instal
 folder in the layout of Hugging Face. From Python:
   toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) explains them.
 Measure a training while it goes on: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
+Completion of a shell: toposcale --print-completion bash (or zsh, tcsh), in a file that the shell reads.
 """
 
 
@@ -69,15 +71,22 @@ _COMMANDS = {
 }
 """Module and meaning of each subcommand. A module has `add_arguments(parser)` and `run(given)`."""
 
+_COMPLETION = "--print-completion"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 1 for an error in the input, 2 for a wrong command."""
     given = sys.argv[1:] if arguments is None else arguments
     parser = _parser(given)
+    if not given:
+        parser.print_help()
+        return 0
     if "" in given:  # a folder "" would be the current one
         parser.error("one of the arguments is empty, such as a variable of the shell that is not set")
     # argparse takes -25e6 for an option, but nothing that begins with a space.
     options = parser.parse_args([f" {text}" if _is_negative(text) else text for text in given])
+    if getattr(options, "quiet", False):
+        warnings.simplefilter("ignore")
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
         if getattr(options, "plot", None):  # what is wrong with it is said before minutes of work
@@ -87,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        if getattr(options, "verbose", False):
+            traceback.print_exception(error)
         print(f"toposcale: {one_line(message_of(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -101,6 +112,16 @@ class _Parser(argparse.ArgumentParser):
     options: Sequence[str] = ()
     """Options of the subcommand."""
 
+    completion: Any = None
+    """How a shell completes the name of a file; None unless its completion is printed."""
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Add an argument; one that is no option, or takes a FILE, is completed with the names of files."""
+        action = super().add_argument(*names, **settings)
+        if self.completion and (not names[0].startswith("-") or settings.get("metavar") == "FILE"):
+            action.complete = self.completion  # type: ignore[attr-defined]
+        return action
+
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line."""
         choice = re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose from (.*)\)", message)
@@ -114,7 +135,7 @@ class _Parser(argparse.ArgumentParser):
             option = next((word.partition("=")[0] for word in unknown.split() if word.startswith("-")), "")
             if near := get_close_matches(option, [name for name in meant if meant[name] in self.options], 1):
                 message += f"; did you mean {meant[near[0]]}?"
-            elif not option:
+            elif not option and "--sizes" in self.options:
                 message += "; an option takes one value, so give it again for each: --sizes 50e6 --sizes 100e6"
         super().error(message)
 
@@ -127,13 +148,23 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"toposcale {__version__}")
+    completion = None
+    if any(text.startswith(_COMPLETION) for text in given):
+        with needs_extra("completion", _COMPLETION):
+            import shtab
+        shtab.add_argument_to(parser, _COMPLETION)
+        completion = shtab.FILE
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     asked_for = next((text for text in given if not text.startswith("-")), "")
     for name, (module, text) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
-        if name == asked_for:
+        command.completion = completion
+        if completion or name == asked_for:
             imported = import_module(f"toposcale.{module}")
             imported.add_arguments(command)
+            if name != "run":  # whose options are those of Snakemake
+                command.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no warnings")
+                command.add_argument("-v", "--verbose", action="store_true", help="the traceback of an error")
             command.set_defaults(function=imported.run)
             parser.options = re.findall(r"--[a-z-]+", command.format_usage())
     return parser

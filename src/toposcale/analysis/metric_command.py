@@ -3,15 +3,19 @@
 import argparse
 import re
 import sys
+from contextlib import ExitStack
 
 from toposcale.forecasting import results
 from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.decision.run_options import curve_file
 from toposcale.io.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    text = "tables or logs with a step, a loss and other columns of numbers; several are several runs"
+    text = (
+        "tables or logs with a step, a loss and other numbers; several are several runs; - is a table on standard input"
+    )
     parser.add_argument("files", metavar="FILE", nargs="+", help=text)
     text = "columns to test, separated by spaces or commas; by default all that are nothing else by their names"
     parser.add_argument("--metric", nargs="+", action="extend", metavar="NAME", default=[], help=text)
@@ -37,16 +41,17 @@ def run(options: argparse.Namespace) -> None:
         warmup = None if options.warmup_steps is None else number_of(options.warmup_steps)
     except ValueError:
         raise UserError(f"--warmup-steps {options.warmup_steps}: not a number of steps") from None
-    test = toposcale.test_metric(
-        options.files,
-        _names(options.metric),
-        target=options.target,
-        given=None if options.given is None else _names(options.given),
-        run=options.run,
-        settings=options.settings,
-        warmup_steps=warmup,
-        ahead=options.ahead,
-    )
+    with ExitStack() as files:
+        test = toposcale.test_metric(
+            [files.enter_context(curve_file(file, is_table=True)) for file in options.files],
+            _names(options.metric),
+            target=options.target,
+            given=None if options.given is None else _names(options.given),
+            run=options.run,
+            settings=options.settings,
+            warmup_steps=warmup,
+            ahead=options.ahead,
+        )
     if options.plot:
         results.write(test, options.plot)
     results.show(test, options)

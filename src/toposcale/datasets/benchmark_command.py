@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> None:
             cache=None if options.no_cache else cache_folder(),
             only_cached=only_cached,
             progress=progress,
-        )
+        ),
+        quiet=options.quiet,
     )
     shares = ", ".join(f"{share:.0%}" for share in at)
     heading = f"{len(setting.runs)} runs of {len(setting.runs.sources)} sources, forecast from {shares}; {known.value}"
@@ -113,13 +114,13 @@ def _processes(text: str | None) -> int:
     return int(text)
 
 
-def _with_progress(call: Callable[[Callable[[str, int, int], None]], Any]) -> Any:
+def _with_progress(call: Callable[[Callable[[str, int, int], None]], Any], *, quiet: bool) -> Any:
     """Call a function with one that draws a progress bar for each law."""
     from rich.console import Console
     from rich.progress import Progress
 
     console, bars = Console(stderr=True), {}
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
 
         def progress(name: str, done: int, total: int) -> None:
             if name not in bars:

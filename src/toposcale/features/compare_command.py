@@ -13,4 +13,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the table."""
-    measure(options, description.changes_of if options.all else description.compare, options.before, options.after)
+    call = description.changes_of if options.all else description.compare
+    measure(options, call, options.before, options.after, count=2)

@@ -29,9 +29,10 @@ def run(options: argparse.Namespace) -> None:
     if several and options.plot:
         raise UserError(f"--plot: it draws one checkpoint, such as {list(several.values())[-1]}")
     if several and not options.all:
-        measure(options, partial(description.features_of, names=SUMMARY), options.checkpoint)
+        call: Callable[..., Any] = partial(description.features_of, names=SUMMARY)
     else:
-        measure(options, description.features_of if options.all else description.describe, options.checkpoint)
+        call = description.features_of if options.all else description.describe
+    measure(options, call, options.checkpoint, count=len(several) or 1)
 
 
 def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
@@ -50,8 +51,8 @@ def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
     parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg, .png or .pdf")
 
 
-def measure(options: argparse.Namespace, call: Callable[..., Any], *checkpoints: str) -> None:
-    """Print the table that a function of `description` makes of checkpoints."""
+def measure(options: argparse.Namespace, call: Callable[..., Any], *checkpoints: str, count: int) -> None:
+    """Print the table that a function of `description` makes of `count` checkpoints."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -64,13 +65,16 @@ def measure(options: argparse.Namespace, call: Callable[..., Any], *checkpoints:
         raise UserError("--plot: it draws the table of one row per matrix; leave --all out")
     groups = {"features": tuple(options.features)} if options.features else {}
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        table = call(
-            *checkpoints,
-            layers=options.layers or "*",
-            **groups,
-            progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
-        )
+    with Progress(console=console, transient=True, disable=options.quiet or not console.is_terminal) as bar:
+        measured = iter(range(1, count + 1))
+        bar.add_task("Reading", total=None)
+
+        def track(matrices: Any, total: int) -> Any:
+            for task in bar.task_ids:
+                bar.remove_task(task)
+            return bar.track(matrices, total=total, description=f"Checkpoint {next(measured, count)} of {count}")
+
+        table = call(*checkpoints, layers=options.layers or "*", **groups, progress=track)
     if options.plot:
         from toposcale import plot_matrices
 

@@ -7,7 +7,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise UserError(f"{target}: not written (permission denied in its folder); write it elsewhere") from error
     except OSError as error:
         if error.errno not in NO_ROOM:
-            raise
+            raise OSError(error.errno, os.strerror(error.errno or 0), str(target)) from error
         reason = os.strerror(error.errno).lower()
         raise UserError(f"{target}: not written ({reason}); make room and run again") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or could not be
+            temporary.unlink()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -24,15 +24,23 @@ NAMES_IN_OTHER_TOOLS = {name: option(fact) for fact, stated in OPTIONS.items() f
 
 
 @contextmanager
-def curve_file(curve: str) -> Iterator[str]:
-    """Yield the path of a curve: of `-` that of a file with the standard input, which is removed at the end."""
+def curve_file(curve: str, *, is_table: bool = False) -> Iterator[str]:
+    """Yield the path of a curve: of `-` that of a file with the standard input, which is removed at the end.
+
+    A table has the suffix of JSON or CSV, by its first character.
+    """
     if curve != STANDARD_INPUT:
         yield curve
         return
     with TemporaryDirectory() as folder:
-        file = Path(folder, "standard input")
-        file.write_bytes(sys.stdin.buffer.read())
-        yield str(file)
+        content = sys.stdin.buffer.read()
+        suffix = {b"[": ".json", b"{": ".jsonl"}.get(content[:1], ".csv") if is_table else ""
+        file = Path(folder, f"standard input{suffix}")
+        file.write_bytes(content)
+        try:
+            yield str(file)
+        except UserError as error:
+            raise UserError(str(error).replace(str(file), "standard input")) from error
 
 
 def add_option(parser: argparse.ArgumentParser, name: str, **settings: Any) -> None:
