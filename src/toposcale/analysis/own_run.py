@@ -16,7 +16,6 @@ from toposcale.analysis.transitions import SETTLED_SHARE, largest_change
 from toposcale.features.feature import RELATIVE_CHANGE, SUMMARY, WEIGHT_NORM
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.roles import MIN_LAYERS, comparable_layers, odd_layers
-from toposcale.forecasting.decision.wording import NEGLIGIBLE_REGRET
 from toposcale.forecasting.runs.checks import METRIC_WINDOW
 from toposcale.forecasting.runs.curves import Curve, rise
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
@@ -36,6 +35,9 @@ SLOPE_SINCE = 0.5
 
 N_MEDIANS = 10
 """Medians of consecutive rows of a log that stand for it in the fit: single rows are noisy."""
+
+NEGLIGIBLE_GAIN = 0.002
+"""Share of the loss below which the gain of `FURTHER_SHARE` of the steps is almost none: 0.005 of a loss of 2.5."""
 
 CLEAR_SLOPE = 3.0
 """Standard errors by which a slope differs from 0 in a sentence; those of neighbours are not independent, so not 2."""
@@ -69,32 +71,28 @@ class Slope(NamedTuple):
 
     gain: float
     error: float
+    loss: float
     since: int
     n_points: int
     points: str
 
-    def learning(self, negligible: float) -> Learning:
-        """Return how the loss moves; a gain below `negligible` is almost none."""
+    @property
+    def learning(self) -> Learning:
+        """How the loss moves."""
         if abs(self.gain) <= CLEAR_SLOPE * self.error:
             return Learning.FLAT
         if self.gain < 0:
             return Learning.RISING
-        return Learning.ALMOST if self.gain < negligible else Learning.FALLING
+        return Learning.ALMOST if self.gain < NEGLIGIBLE_GAIN * abs(self.loss) else Learning.FALLING
 
 
-def run_answers(
-    metrics: pd.DataFrame, features: pd.DataFrame, log: pd.DataFrame, *, in_nats: bool = True
-) -> list[RunAnswer]:
-    """Answer the three questions about one model.
-
-    metrics, features, log: its rows of these tables; log has step, loss and learning_rate. in_nats: whether losses are
-    known to be in nats per token.
-    """
+def run_answers(metrics: pd.DataFrame, features: pd.DataFrame, log: pd.DataFrame) -> list[RunAnswer]:
+    """Answer the three questions about one model, from its rows of these tables; log has step, loss and learning_rate."""
     weights = features[features["source"] == "weights"]
     return [
-        RunAnswer(FINISHED, " ".join(_learning_sentences(metrics, weights, log, in_nats)), "loss_curves"),
-        RunAnswer(ODD, " ".join(_odd_sentences(metrics, weights)), "layer_heat_map"),
-        RunAnswer(CHANGED, " ".join(_changed_sentences(weights)), "layer_heat_map"),
+        RunAnswer(FINISHED, " ".join(_learning_sentences(metrics, weights, log)), "loss_curves"),
+        RunAnswer(ODD, odd_matrices(metrics, weights), "layer_heat_map"),
+        RunAnswer(CHANGED, largest_changes(weights), "layer_heat_map"),
     ]
 
 
@@ -108,6 +106,16 @@ def _curve(rows: pd.DataFrame, value: str = "value") -> Curve:
     """Return the finite values of a table over its steps."""
     ordered = rows.drop_duplicates("step", keep="last").sort_values("step")
     return Curve.finite(ordered["step"].to_numpy(np.float64), ordered[value].to_numpy(np.float64))
+
+
+def odd_matrices(metrics: pd.DataFrame, weights: pd.DataFrame) -> str:
+    """Say what is odd at the last checkpoint of a model, by its metrics and the features of its weights."""
+    return " ".join(_odd_sentences(metrics, weights))
+
+
+def largest_changes(weights: pd.DataFrame) -> str:
+    """Say what changed most of the weights of a model, by their features."""
+    return " ".join(_changed_sentences(weights))
 
 
 class _Losses(NamedTuple):
@@ -150,9 +158,7 @@ class _Losses(NamedTuple):
         return f"{text}, and the training loss has {'fallen since: overfitting' if has_fallen else 'not fallen since'}."
 
 
-def _learning_sentences(
-    metrics: pd.DataFrame, weights: pd.DataFrame, log: pd.DataFrame, in_nats: bool
-) -> Iterator[str]:
+def _learning_sentences(metrics: pd.DataFrame, weights: pd.DataFrame, log: pd.DataFrame) -> Iterator[str]:
     """Yield what a further tenth of the steps would gain, the lowest loss, and when the large changes were over."""
     losses = _Losses.of(metrics, log)
     if losses.measured.is_empty:
@@ -160,7 +166,7 @@ def _learning_sentences(
     else:
         slope = slope_of(losses.measured, losses.title)
         slope = slope or slope_of(_medians(losses.training), "medians of the training loss")
-        yield _slope_sentence(slope, losses, in_nats=in_nats)
+        yield _slope_sentence(slope, losses)
         yield losses.lowest_sentence
         yield from _rate_sentences(log)
     yield _settled_sentence(losses.measured, losses.title, weights)
@@ -176,8 +182,8 @@ def slope_of(curve: Curve, points: str) -> Slope | None:
     coefficients, residuals = np.polynomial.polynomial.polyfit(x, recent.losses, 1, full=True)[:2]
     squares = float(residuals[0].sum()) if len(residuals[0]) else 0.0
     error = math.sqrt(squares / (len(x) - 2) / float(np.square(x - x.mean()).sum()))
-    further = math.log1p(FURTHER_SHARE)
-    return Slope(-float(coefficients[1]) * further, error * further, int(recent.steps[0]), len(x), points)
+    further, level = math.log1p(FURTHER_SHARE), recent.level
+    return Slope(-float(coefficients[1]) * further, error * further, level, int(recent.steps[0]), len(x), points)
 
 
 def _medians(logged: Curve) -> Curve:
@@ -190,17 +196,16 @@ def _medians(logged: Curve) -> Curve:
     return Curve(medians[:, 0], medians[:, 1])
 
 
-def _slope_sentence(slope: Slope | None, losses: _Losses, *, in_nats: bool) -> str:
+def _slope_sentence(slope: Slope | None, losses: _Losses) -> str:
     """Say whether the loss still falls, and what a further tenth of the steps would gain."""
     if losses.has_risen:
         return f"It no longer improves: the {losses.title} has risen beyond noise since it was lowest."
     if slope is None:
         return f"Not known: a slope needs {MINIMUM_POINTS} losses in the second half of the steps."
-    learning = slope.learning(NEGLIGIBLE_REGRET if in_nats else 0.0)
-    unit = " nats" if in_nats else ""
-    change = f"{'gain' if slope.gain >= 0 else 'lose'} {abs(slope.gain):.2g}{unit}"
+    share = abs(slope.gain / slope.loss) if slope.loss else math.nan
+    change = f"{'gain' if slope.gain >= 0 else 'lose'} {abs(slope.gain):.2g}, {share:.2%} of the loss"
     line = f"a line through {slope.n_points} {slope.points} values since step {slope.since:,}, over log step"
-    return f"{learning}: at the present slope a further tenth of the steps would {change} ({line})."
+    return f"{slope.learning}: at the present slope a further tenth of the steps would {change} ({line})."
 
 
 def _rate_sentences(log: pd.DataFrame) -> Iterator[str]:
@@ -228,7 +233,7 @@ def _settled_sentence(measured: Curve, title: str, weights: pd.DataFrame) -> str
     ]
     if not settled:
         return "When the large changes were over is not known from so few values."
-    return f"Changes between checkpoints fell below {SETTLED_SHARE:.0%} of the largest {', '.join(settled)}."
+    return f"Changes between checkpoints fell below {SETTLED_SHARE:.0%} of the largest: {', '.join(settled)}."
 
 
 def _odd_sentences(metrics: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str]:
@@ -265,7 +270,7 @@ def _odd_sentences(metrics: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str
         none = f"of {counted(n_compared, 'matrix', 'matrices')} none is an outlier among the same ones of other blocks"
         yield f"Nothing{' else' if broken else ''}: {none}, {step}."
     else:
-        yield f"Odd matrices are not known: fewer than {MIN_LAYERS} blocks have the same one."
+        yield f"Not known: fewer than {MIN_LAYERS} blocks have the same matrix."
 
 
 def _changed_sentences(weights: pd.DataFrame) -> Iterator[str]:

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS
+from toposcale.analysis.own_run import largest_changes, odd_matrices
 from toposcale.analysis.series import NOT_IN_NATS
-from toposcale.features.feature import NEURAL_PERSISTENCE, SUMMARY, WEIGHT_NORM
+from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.features.names import feature_name, short_layer
-from toposcale.features.roles import odd_layers
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -44,8 +44,8 @@ def cards(
             "Checkpoints": checkpoints,
             "Loss": "" if is_planned else _loss(model_tables["metrics"]),
             "Forecast": _forecast(model_tables["advice"], row) if len(model_tables["metrics"]) else "",
-            "Changed most": _changes(weights),
-            "Odd layers": _odd(weights),
+            "Changed most": largest_changes(weights) if len(weights) else "",
+            "Odd layers": odd_matrices(model_tables["metrics"], weights) if len(weights) else "",
             "Left out": _left_out(row, model_tables["warnings"]),
             "Notes": _clauses(row.get("log_notes")),
             "Warnings": _warnings(model_tables["warnings"]),
@@ -108,37 +108,6 @@ def _forecast(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
         return ""
     loss = live.iloc[0]
     return f"{loss['forecast']:.4g} at the end, 95% interval {loss['forecast_low']:.4g} to {loss['forecast_high']:.4g}"
-
-
-def _changes(weights: pd.DataFrame) -> str:
-    """Return the features of the whole model that changed most from the first checkpoint to the last, by their ratio."""
-    model_rows = weights[weights["layer"] == ALL_LAYERS]
-    if model_rows["step"].nunique() < 2:
-        return ""
-    first, last = (
-        model_rows[model_rows["step"] == step].set_index("feature")["value"]
-        for step in (model_rows["step"].min(), model_rows["step"].max())
-    )
-    ratios = {
-        name: last[name] / first[name]
-        for name in SUMMARY
-        if name in first and name in last and first[name] > 0 and last[name] > 0
-    }
-    ordered = sorted(ratios, key=lambda name: -abs(np.log(ratios[name])))[:MOST_NAMED]
-    factors = {name: f"{ratios[name]:.3g}" for name in ordered}
-    return "; ".join(f"{feature_name(name)} x {factor}" for name, factor in factors.items() if factor != "1")
-
-
-def _odd(weights: pd.DataFrame) -> str:
-    """Return the layers that are unlike the same layer of other blocks at the last checkpoint."""
-    layers = weights[weights["layer"] != ALL_LAYERS]
-    last = layers[(layers["step"] == layers["step"].max()) & layers["feature"].isin(SUMMARY)]
-    features = {
-        str(layer): dict(zip(rows["feature"], rows["value"], strict=True)) for layer, rows in last.groupby("layer")
-    }
-    odd = odd_layers(features)
-    n_more = len(odd) - MOST_NAMED
-    return "; ".join(map(str, odd[:MOST_NAMED])) + (f"; and {n_more} more" if n_more > 0 else "")
 
 
 def _warnings(warnings: pd.DataFrame) -> str:

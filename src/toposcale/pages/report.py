@@ -193,7 +193,7 @@ def first_answers(
         tables = (metrics, features, training)
         measured, described, log = (table[table["model"] == row["model"]] for table in tables)
         if len(measured) or len(described):
-            answers[row["model"]] = run_answers(measured, described, log, in_nats=row.get("in_nats") is not False)
+            answers[row["model"]] = run_answers(measured, described, log)
     return answers
 
 
