@@ -162,7 +162,7 @@ ifeq ($(ONLY),)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
 endif
 ifeq ($(ONLY),all)
-	for table in priors standing ablation young; do $(STUDY) studies.decisions $$table || exit 1; done
+	for table in priors standing ablation young small; do $(STUDY) studies.decisions $$table || exit 1; done
 	for study in run_pairs decay_starts random_laws small_models; do $(STUDY) studies.$$study || exit 1; done
 endif
 ifneq ($(ONLY),published)

@@ -1,6 +1,7 @@
 """`python -m studies.decisions published` judges forecasts and decisions of the published training runs, `... ablation`
 some decisions with parts of the law left out, `... standing [FOLDER ...]` where published runs, also those of more folders,
-stand against the published law, `... young` forecasts of runs before the first age, and `... own [RUN]` the decisions
+stand against the published law, `... young` forecasts of runs before the first age, `... small` ends of small runs by the
+power law, and `... own [RUN]` the decisions
 that were taken here. `... priors` learns the prior, with each source left out, which takes a quarter of an hour. Nothing is
 trained. `make decisions ONLY=all` does all of it.
 
@@ -30,6 +31,7 @@ from studies.decisions.own import (
 from studies.decisions.picture import ends, regrets
 from studies.decisions.priors import learnt
 from studies.decisions.published import read
+from studies.decisions.small import small_size_table
 from studies.decisions.standing import standing_points, standing_table
 from studies.decisions.young import young_forecasts, young_table
 from toposcale.analysis.decisions import MEANS
@@ -37,6 +39,7 @@ from toposcale.analysis.model_rows import rows_of_model
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting import pictures
 from toposcale.forecasting.decision.decision_points import decision_points, judged_points
+from toposcale.forecasting.laws.power_law import SMALL_SIZES
 from toposcale.forecasting.laws.prior_table import PRIORS, priors
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
@@ -59,7 +62,7 @@ TABLES = (
         "policies",
         "policy_means",
     ),
-    *("standing", "ablation", "young", "pairs", "replicate_pairs", "decay_starts"),
+    *("standing", "ablation", "young", "small_sizes", "pairs", "replicate_pairs", "decay_starts"),
 )
 """Tables of the published runs, in the order of their page."""
 RESAMPLES, SEED = 10_000, 42
@@ -96,7 +99,8 @@ def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None
 
 def write_results(folder: Path = PUBLISHED_RUNS) -> None:
     """The page with every table of the published runs that the folder holds."""
-    files = {name: PRIORS if name == "priors" else folder / f"{name}.csv" for name in TABLES}
+    packaged = {"priors": PRIORS, "small_sizes": SMALL_SIZES}
+    files = {name: packaged.get(name, folder / f"{name}.csv") for name in TABLES}
     parts = {name: pd.read_csv(file) for name, file in files.items() if file.exists()}
     _write_results("Results on published runs", folder, parts)
 
@@ -123,6 +127,13 @@ def young(folder: Path = PUBLISHED_RUNS) -> None:
     """How often the intervals of runs that are refused as too young contain the end."""
     runs = read(folder)
     computed.write(young_table(young_forecasts(runs, priors())), folder, "young", runs)
+
+
+def small(folder: Path = PUBLISHED_RUNS) -> None:
+    """Errors and coverage of the power law below the sizes of the joint law."""
+    runs = read(folder)
+    computed.write(small_size_table(runs), folder, "small_sizes", runs, SMALL_SIZES)
+    write_results(folder)
 
 
 def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:
@@ -197,6 +208,8 @@ if __name__ == "__main__":
                 learn_priors()
             case ["ablation"]:
                 parts_of_the_law()
+            case ["small"]:
+                small()
             case ["young"]:
                 young()
             case ["standing", *folders]:

@@ -20,6 +20,7 @@ from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, by_source, fore
 from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, START
 from studies.decisions.published import read
+from studies.decisions.small import small_size_table
 from studies.decisions.standing import WRONG_BATCHES, standing_points, standing_table
 from studies.run_pairs import published_replicates
 from toposcale.datasets import PublishedRun, load_published_runs
@@ -27,6 +28,7 @@ from toposcale.forecasting import TrainingRun
 from toposcale.forecasting.decision.decision_points import best_of_sweeps, decision_points
 from toposcale.forecasting.evaluation import PENALTY
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.power_law import SMALL_SIZES
 from toposcale.forecasting.laws.prior_table import NONE, PRIORS, as_row, priors
 from toposcale.forecasting.laws.priors import PEAK, PUBLISHED
 
@@ -413,7 +415,15 @@ def test_tables_are_no_older_than_their_runs_or_named(published):
     assert older == re.findall(r"`(\w+)\.csv` is older than", page)
     inputs = {"runs", "computed_from", "replicate_pairs"}  # the replicates are runs of their own
     listed = pd.read_csv(PUBLISHED_RUNS / "computed_from.csv")["table"].tolist()
-    assert sorted({path.stem for path in PUBLISHED_RUNS.glob("*.csv")} - inputs | {"priors"}) == sorted(listed)
+    assert sorted({path.stem for path in PUBLISHED_RUNS.glob("*.csv")} - inputs | {"priors", "small_sizes"}) == sorted(
+        listed
+    )
+
+
+def test_small_size_table_is_that_of_the_runs(published):
+    committed = pd.read_csv(SMALL_SIZES)
+    pd.testing.assert_frame_equal(small_size_table(published), committed, check_dtype=False, rtol=1e-4)
+    assert (committed["highest_size"] < 25e6).all()
 
 
 def test_tables_of_other_runs_are_found(small, published, tmp_path):

@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 
 from made_runs import training_run
+from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Candidate, CandidateKind, DroppedCandidate
 from toposcale.forecasting.decision.expected_regret import Decision, WeighedCandidate
 from toposcale.forecasting.decision.reasons import NO_CHOICE
-from toposcale.forecasting.decision.wording import candidate_lines, percent, schedule_clause, what_to_do
+from toposcale.forecasting.decision.wording import (
+    candidate_lines,
+    known_of_small_run,
+    percent,
+    schedule_clause,
+    what_to_do,
+)
+from toposcale.forecasting.laws.power_law import measured_near
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.training_run import Target
 
@@ -83,3 +91,51 @@ def test_the_table_has_a_line_an_option_under_its_titles():
     assert title.split("  ")[-1].strip() == "FLOP"
     assert (going_on.split()[0], going_on.split()[-1]) == ("continue", "1e+15")
     assert "0.100 (0.000 to 0.200)" in start
+
+
+def small_run(n_parameters, last, **options):
+    """A run of 4,000 steps of 2,048 tokens that has come to a step, and falls by a power law."""
+    steps = np.arange(20, last + 1, 20)
+    rates = np.full(4001, 1e-3)
+    return training_run(
+        "small", n_parameters, 2048, 4000, learning_rates=rates, steps=steps, losses=2.5 + 20 * steps**-0.5, **options
+    )
+
+
+def test_known_of_small_run_has_the_power_law_with_its_measured_coverage():
+    """The run is too young for the joint law: two tokens a parameter are 22,000 steps."""
+    advice = advise_on(small_run(22e6, 2000))
+    assert "are too few for a forecast" in advice.no_advice_because
+    power_law, comparison = known_of_small_run(advice.run, advice.law, advice.no_advice_because)
+    row = measured_near(22e6, 0.5)
+    assert row["share"] == 0.5
+    assert power_law.startswith("a power law through its losses ends at 2.816 (")
+    assert (
+        f"at 50% of the steps of 28 published runs of 22M to 23M parameters, of 2 sources, {row['coverage']:.0%} of"
+        in power_law
+    )
+    assert comparison.startswith("`toposcale curves` compares")
+    assert "  Known all the same:\n    - a power law" in str(advice)
+
+
+def test_known_of_small_run_names_no_interval_where_none_was_measured():
+    for n_parameters, last in ((5e6, 2000), (22e6, 400)):
+        advice = advise_on(small_run(n_parameters, last))
+        power_law, _ = known_of_small_run(advice.run, advice.law, advice.no_advice_because)
+        end, unknown = power_law.split("; ")
+        assert float(end.removeprefix("a power law through its losses ends at ")) == pytest.approx(2.816, abs=0.002)
+        assert unknown == "how far off such ends are was not measured at this size and share of the steps"
+
+
+def test_known_of_small_run_says_from_which_step_on():
+    run = small_run(50e3, 60)
+    assert next(known_of_small_run(run, None, "its log ends in a spike")).startswith(
+        "a forecast is made from step 120 on"
+    )
+    assert "step 120" not in " ".join(known_of_small_run(run, None, "ask again from step 120 on"))
+
+
+def test_known_of_small_run_is_silent_from_25m_parameters_on():
+    assert list(known_of_small_run(small_run(25e6, 2000), None, "")) == []
+    assert list(known_of_small_run(small_run(22e6, 4000), None, "")) == []
+    assert "Known all the same" not in str(advise_on(small_run(25e6, 2000)))

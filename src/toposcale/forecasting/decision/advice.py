@@ -252,6 +252,11 @@ class Advice(MappedResult):
             lines += ["  Assumed:", *(f"    - {clause}" for clause in self._assumed)]
         if self._find_out_first:
             lines.append(f"  Find out first: {self._find_out_first}.")
+        if self.decision is None:
+            known = [
+                f"    - {clause}" for clause in wording.known_of_small_run(self.run, self.law, self.no_advice_because)
+            ]
+            lines += ["  Known all the same:", *known] if known else []
         return wording.wrapped([*lines, f"  => {self.sentence}"], width)
 
 

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,15 @@ from toposcale.forecasting.decision.expected_regret import BUDGET_USED_UP, Decis
 from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.decision.reasons import NO_CHOICE, UNMEASURED_SIZES, to_check
 from toposcale.forecasting.laws.law import Law
+from toposcale.forecasting.laws.one_run import OneRun
+from toposcale.forecasting.laws.power_law import PowerLaw, measured_near
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
+from toposcale.forecasting.laws.published_law import first_step
 from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
 
 NAME_ANOTHER_SIZE = (
     "To compare, name another size (--sizes; in a run an entry of `kind: planned`, or a multiple in decision.multiples), "
@@ -67,6 +72,37 @@ def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
 def no_advice(because: str) -> str:
     """Return why there is no advice, in a sentence."""
     return f"No advice: {because}.{' The run ends here.' if because == BUDGET_USED_UP else ''}"
+
+
+def known_of_small_run(run: TrainingRun, law: Law | None, because: str) -> Iterator[str]:
+    """Yield what is known of a run under way below the published sizes although there is no advice, a clause each."""
+    has_losses = len(run.losses) or len(run.checkpoint_losses)
+    if not has_losses or not run.n_parameters < SIZES_KNOWN[0] or not checks.has_steps_left(run):
+        return
+    first = first_step(run)
+    if run.progress.step < first < run.final_step and f"{first:,}" not in because:
+        yield f"a forecast is made from step {first:,} on, if nothing else speaks against it"
+    if law is None:
+        with suppress(NoForecast):
+            [end] = OneRun(PowerLaw()).fit(run).predict([run.target()])
+            yield _power_law_clause(run, end)
+    yield "`toposcale curves` compares its losses with those of another run at equal steps and, if it can, at the ends"
+
+
+def _power_law_clause(run: TrainingRun, end: Prediction) -> str:
+    """Return the end by a power law, and how often such ends hold where that was measured."""
+    decay = "; a decay to come is not in it" if run.schedule.decays_after(run.progress.step) else ""
+    row = measured_near(run.n_parameters, run.progress.step / run.final_step)
+    if row is None:
+        unknown = "how far off such ends are was not measured at this size and share of the steps"
+        return f"a power law through its losses ends at {end.value:.4g}{decay}; {unknown}"
+    sizes = " to ".join(dict.fromkeys(f"{row[name] / 1e6:.0f}M" for name in ("lowest_size", "highest_size")))
+    runs = f"{row['n_runs']:.0f} published runs of {sizes} parameters, of {row['n_sources']:.0f} sources"
+    return (
+        f"a power law through its losses ends at {end:.4g}{decay}; at {row['share']:.0%} of the steps of {runs}, "
+        f"{row['coverage']:.0%} of {row['n_forecasts']:.0f} such intervals held the end, with a mean error of "
+        f"{row['mean_error']:.2f} nats"
+    )
 
 
 def percent(share: float) -> str:

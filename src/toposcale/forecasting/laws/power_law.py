@@ -1,6 +1,8 @@
 """Power law L = a t^-b + c, fitted to the beginning of a loss curve and extrapolated to its end."""
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -110,6 +112,31 @@ def _conditional_fits(
     variance = np.where(rising, 1 / len(times), variance)
     errors = np.sum((a[:, None] * design + c[:, None] - losses) ** 2, axis=1)
     return a * unit**exponents, c, errors, a * at_target + c, variance
+
+
+SMALL_SIZES = Path(__file__).parent / "small_sizes.csv"
+"""Errors and coverage of the power law on published runs below the sizes of the joint law, by the share of the steps that
+is seen; `python -m studies.decisions small` writes it."""
+
+
+SIZE_RATIO = 1.5
+"""Ratio of sizes up to which the coverage that was measured at one of them holds at the other."""
+
+
+def measured_near(n_parameters: float, share: float) -> Mapping[str, float] | None:
+    """Return the row of `SMALL_SIZES` at the largest share that is seen; None where this size was not measured."""
+    rows = csv.DictReader(SMALL_SIZES.read_text(encoding="utf-8").splitlines())
+    measured = [{name: float(value) for name, value in row.items()} for row in rows]
+    return max(
+        (
+            row
+            for row in measured
+            if row["lowest_size"] / SIZE_RATIO <= n_parameters <= row["highest_size"] * SIZE_RATIO
+            and row["share"] <= share
+        ),
+        key=lambda row: row["share"],
+        default=None,
+    )
 
 
 class PowerLaw:

@@ -130,17 +130,25 @@ def _unusual_level(run: TrainingRun, step: float, loss: float) -> str:
     )
 
 
+def _least_progress(run: TrainingRun) -> tuple[float, float]:
+    """Return the steps and tokens that a forecast needs."""
+    if run.n_parameters <= priors.MAX_SMALL_SIZE:
+        return priors.MIN_SMALL_STEPS, 0.0
+    return priors.MIN_STEPS, min(priors.MIN_TOKENS, priors.MIN_TOKENS_PER_PARAMETER * run.n_parameters)
+
+
+def first_step(run: TrainingRun) -> int:
+    """Return the first step that is not too young for a forecast."""
+    steps, tokens = _least_progress(run)
+    return ceil(np.nanmax([steps, run.cost.steps_of_tokens(tokens)]))
+
+
 def refuse_young(run: TrainingRun) -> None:
     """Raise NoForecast where a run has taken fewer steps or tokens than a forecast needs."""
-    if not has_steps_left(run):
+    step, first = run.progress.step, first_step(run)
+    if not has_steps_left(run) or step >= first:
         return
-    step, steps = run.progress.step, priors.MIN_STEPS
-    tokens = min(priors.MIN_TOKENS, priors.MIN_TOKENS_PER_PARAMETER * run.n_parameters)
-    if run.n_parameters <= priors.MAX_SMALL_SIZE:
-        steps, tokens = priors.MIN_SMALL_STEPS, 0.0
-    first = ceil(np.nanmax([steps, run.cost.steps_of_tokens(tokens)]))
-    if step >= first:
-        return
+    steps, tokens = _least_progress(run)
     seen, needed = f"{step:,} steps", f"{steps:g} steps"
     if tokens:
         needed += f" and {tokens:.2g} tokens"
