@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from _notes import missing, note
+from _job import missing, note
 from toposcale.checkpoints.checkpoint import LeftOutError, noted, readable
 from toposcale.io.errors import UserError, is_shared, reason_of
 

@@ -1,4 +1,4 @@
-"""Script wrapper: logging, errors and provenance."""
+"""Script wrapper: logging, errors, provenance, and rows of the `warnings` table that a job notes while it measures."""
 
 import hashlib
 import json
@@ -109,6 +109,25 @@ def write(
     for name, tables_of_output in parts.items():
         table = schemas.TABLES.get(name) or schemas.TABLES[name.rpartition("_")[2]]
         tables.write(tables.concatenate(table, tables_of_output), snakemake.output[name], metadata)
+
+
+def note(
+    model: str, concerns: str, warning: str, remedy: str, *, step: int | None = None, is_missing: bool = False
+) -> dict[str, Any]:
+    """Return a row about a checkpoint, which may be missing, or about the whole model if there is no `step`.
+
+    A fact with which nothing is wrong has no remedy.
+    """
+    row = {"model": model, "step": step, "concerns": concerns, "warning": warning, "remedy": remedy}
+    return row | {"is_missing": is_missing}
+
+
+def missing(
+    model: str, reasons: Mapping[int, str], concerns: str = "checkpoint", *, remedy: str = ""
+) -> list[dict[str, Any]]:
+    """Return rows for the checkpoints of a model that could not be measured; `reasons` holds the reason by step."""
+    remedy = remedy or f"fix the checkpoint and run again, or leave out its step with models.{model}.steps"
+    return [note(model, concerns, reason, remedy, step=step, is_missing=True) for step, reason in reasons.items()]
 
 
 def write_json(path: str | Path, content: Any, **options: Any) -> None:

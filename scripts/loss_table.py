@@ -1,7 +1,7 @@
 """Write the training log and the metrics of a model from the loss curve of the user."""
 
 import _job
-from _notes import note
+from _job import note
 from toposcale.analysis.user_tables import log_columns, metric_table, training_table
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import tables

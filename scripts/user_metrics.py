@@ -1,7 +1,7 @@
 """Read the metrics that the user has in tables."""
 
 import _job
-from _notes import note
+from _job import note
 from toposcale.analysis.user_tables import read_user_table
 from toposcale.io import schemas
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import _job
-import _notes
 import _tables
 from toposcale.analysis import warnings
 from toposcale.io import files, tables
@@ -14,7 +13,7 @@ def dropped(characters):
     """Return warnings on the characters of the corpus that the tokenizer dropped."""
     remedy = "set corpus.tokenizer: bpe, which keeps them, or take them out of the text"
     return [
-        _notes.note("", f"corpus: the {name} text", f"{count} characters are not ASCII and were dropped", remedy)
+        _job.note("", f"corpus: the {name} text", f"{count} characters are not ASCII and were dropped", remedy)
         for name, count in characters.items()
         if count
     ]
@@ -23,7 +22,7 @@ def dropped(characters):
 def unread(states):
     """Return warnings on the last states of a Trainer, where they are damaged; the reasons by model and step."""
     return [
-        _notes.note(
+        _job.note(
             model,
             "training log",
             reason,
@@ -46,7 +45,7 @@ def changed(manifests):
             serves += f", which has the weights of {current['repeats']}" if current.get("repeats") else ""
             name = f"{fact['repo']}, revision {fact['revision']}"
             change = f"{name}: commit {fact['commit'][:12]} was fetched; now it is {serves}"
-            yield _notes.note(model, "checkpoint", change, f"to measure that one run again with AGAIN={path}")
+            yield _job.note(model, "checkpoint", change, f"to measure that one run again with AGAIN={path}")
 
 
 def count_missing(warning_rows):
@@ -57,7 +56,7 @@ def count_missing(warning_rows):
 @_job.script
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
-    warning_rows = [row for model, reasons in params.missing.items() for row in _notes.missing(model, reasons)]
+    warning_rows = [row for model, reasons in params.missing.items() for row in _job.missing(model, reasons)]
     warning_rows += unread(params.unread_states)
     warning_rows += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     warning_rows += changed(inputs.manifests)

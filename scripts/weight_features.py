@@ -2,7 +2,7 @@
 
 import _job
 from _checkpoints import noted_if_missing
-from _notes import note
+from _job import note
 from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.features.adapters import adapter_sentences, read_config
@@ -17,14 +17,12 @@ def main(snakemake):
     for step, file in zip(params.steps, inputs.checkpoints, strict=True):
         with noted_if_missing(snakemake, "weights", step, file, warning_rows):
             checkpoint = checkpoints.Checkpoint(checkpoints.locate(file))
-            frozen, adapter_config = checkpoint.frozen(params.frozen), read_config(checkpoint.files)
+            frozen = checkpoint.frozen(params.frozen)
+            left_out, adapter_config = checkpoint.left_out(frozen), read_config(checkpoint.files)
             matrices = _job.progress(checkpoint.matrices(frozen), checkpoint.sizes.n_matrices, "matrices")
             features, diagrams = weights.compute_features(matrices, settings, adapter_config=adapter_config)
-            left_out = [
-                *checkpoint.left_out(frozen),
-                *adapter_sentences(adapter_config, {*features, *checkpoint.tensors}),
-                *weights.undefined_sentences(features),
-            ]
+            left_out += adapter_sentences(adapter_config, {*features, *checkpoint.tensors})
+            left_out += weights.undefined_sentences(features)
             warning_rows += [note(model, "weights", sentence, "") for sentence in left_out]
             identifiers = {"model": model, "step": step, "source": "weights"}
             rows["features"].append(tables.feature_rows(features, **identifiers))

@@ -12,7 +12,7 @@ import toposcale
 from toposcale import checkpoints
 from toposcale.checkpoints.language_models import load_model
 from toposcale.io.errors import UserError
-from toposcale.io.quantisation import refuse_quantised
+from toposcale.io.not_weights import refuse_quantised
 from toposcale.io.tensor_files import Stored
 
 LAYER = "model.layers.0.self_attn.q_proj"

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-import _notes as notes
+import _job as notes
 import warnings_table
 from toposcale.analysis import warnings
 from toposcale.io import schemas

@@ -19,8 +19,7 @@ from toposcale.checkpoints.matrices import left_out, matrix_shapes, measured_lay
 from toposcale.io.bin_files import Arrays, weights_beside
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import read_json
-from toposcale.io.not_weights import bytes_of, is_buffer, with_reasons
-from toposcale.io.quantisation import refuse_quantised
+from toposcale.io.not_weights import bytes_of, is_buffer, refuse_quantised, with_reasons
 from toposcale.io.reparametrised import ComputedWeights, second_factor
 from toposcale.io.stub_unpickler import load_without_torch
 from toposcale.io.tensor_files import Stored, TensorFile

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.forecasting.runs.metrics import LOSS_UNIT
-from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
 TOPOLOGY = "topology"
@@ -111,11 +110,3 @@ UNCERTAINTIES = ("_spread", "_standard_error")
 def is_uncertainty(name: str) -> bool:
     """Return whether a row is the uncertainty of a feature."""
     return name.endswith(UNCERTAINTIES)
-
-
-def refuse_name_of_the_model(layer: str) -> None:
-    """Raise UserError for a matrix that is named as the whole model is in the tables."""
-    if layer == ALL_LAYERS:
-        raise UserError(
-            f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
-        )

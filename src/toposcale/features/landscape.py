@@ -12,8 +12,7 @@ from torch import Tensor
 
 from toposcale import homology
 from toposcale.checkpoints.matrices import matrix_layouts, split
-from toposcale.features.descriptions import WITHOUT_MATRICES
-from toposcale.features.feature import refuse_name_of_the_model
+from toposcale.features.descriptions import WITHOUT_MATRICES, refuse_name_of_the_model
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, SpectralDensity, loss_gradients
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges

@@ -11,7 +11,8 @@ import numpy as np
 
 from toposcale import homology
 from toposcale.features.adapters import is_product, layers_of_model, product_features
-from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model
+from toposcale.features.descriptions import refuse_name_of_the_model
+from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY
 from toposcale.features.registry import MATRIX_FEATURES, Features, lookup, norms, registry, weight_spectra
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS

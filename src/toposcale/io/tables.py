@@ -169,7 +169,7 @@ def read_warnings(path: str | Path) -> list[dict[str, Any]]:
 
 
 def with_warnings(metadata: Mapping[str, str], warning_rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return metadata for `write` that also hold rows for the warnings table (see `_notes.note` of the scripts)."""
+    """Return metadata for `write` that also hold rows for the warnings table (see `_job.note` of the scripts)."""
     return {**metadata, **({"warnings": json.dumps([dict(row) for row in warning_rows])} if warning_rows else {})}
 
 
