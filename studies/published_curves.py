@@ -3,8 +3,8 @@
     python -m studies.published_curves FOLDER [--prior]
 
 FOLDER holds csv_25, csv_100 and perhaps csv_400: the curves under nine schedules that were published with the
-multi-power law (columns step, lr, loss). --prior chooses the two numbers of the prior for each curve without its
-size and without its schedule, and prints the errors that this gives.
+multi-power law (columns step, lr, loss). Writes tables/published_curves.csv. --prior chooses the two numbers of the prior
+for each curve without its size and without its schedule, and prints the errors that this gives.
 """
 
 import argparse
@@ -13,7 +13,9 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from studies import small_tables
 from toposcale.analysis.forecasts import FRACTIONS, evaluate, forecast_table
 from toposcale.analysis.methods import forecast
 from toposcale.forecasting import LearningRateSchedule, MultiPowerLaw, RunFacts, ScheduleProvenance, TrainingRun
@@ -59,19 +61,10 @@ def histories(folder: Path) -> list[TrainingRun]:
     return found
 
 
-def methods_table(runs: list[TrainingRun]) -> str:
-    """Markdown: a row a fraction and method."""
-    table = forecast_table(runs, fractions=FRACTIONS)
-    rows = evaluate(table, resamples=200).dropna(subset=["mae"]).sort_values(["fraction", "mae"])
-    lines = [
-        "| share read | method | runs | mean error (nats) | own intervals that contain the final loss |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    lines += [
-        f"| {row.fraction:.0%} | `{row.method}` | {row.n_forecasts} | {row.mae:.4f} | {row.interval_coverage:.0%} |"
-        for row in rows.itertuples()
-    ]
-    return "\n".join(lines)
+def methods_table(runs: list[TrainingRun]) -> pd.DataFrame:
+    """A row a share of the run and method: forecasts, mean error in nats, and coverage of its own intervals."""
+    rows = evaluate(forecast_table(runs, fractions=FRACTIONS), resamples=200).dropna(subset=["mae"])
+    return rows.sort_values(["fraction", "mae"])[["fraction", "method", "n_forecasts", "mae", "interval_coverage"]]
 
 
 def left_out(runs: list[TrainingRun]) -> str:
@@ -107,4 +100,7 @@ if __name__ == "__main__":
     parser.add_argument("--prior", action="store_true")
     given = parser.parse_args()
     curves = histories(given.folder)
-    print(left_out(curves) if given.prior else methods_table(curves))
+    if given.prior:
+        print(left_out(curves))
+    else:
+        small_tables.write(methods_table(curves), small_tables.TABLES / "published_curves.csv")

@@ -3,13 +3,15 @@
     python -m studies.pythia_scores FOLDER
 
 FOLDER holds a folder pythia-70m and one pythia-160m, each with a JSON file a checkpoint. The logarithm of the
-perplexity of LAMBADA takes the place of the loss, since the results hold no other one.
+perplexity of LAMBADA takes the place of the loss, since the results hold no other one. Writes
+studies/tables/pythia_scores.csv.
 """
 
 import json
 import sys
 from pathlib import Path
 
+from studies import small_tables
 from toposcale.analysis import lm_eval
 from toposcale.analysis.model_rows import rows_of_model
 from toposcale.analysis.scores import score_tables
@@ -42,9 +44,7 @@ def main(folder: Path) -> None:
         score_metrics=SCORES,
         loss_metric="lambada_openai.ppl",
     )
-    table = made["score_forecasts"].drop(columns=["calibrated_to"])
-    print(table.round(3).to_string(index=False))
-    print(made["score_evaluation"].round(3).to_string(index=False))
+    small_tables.write(made["score_evaluation"], small_tables.TABLES / "pythia_scores.csv")
 
 
 if __name__ == "__main__":
