@@ -207,7 +207,7 @@ def _external_model(
                 f"models.{name}.final_step holds {end:,}, but a checkpoint is of step {steps[-1]:,} ({source.path})"
             )
         paths = {step: str(source.checkpoint(step)) for step in steps}
-        inspections = [inspected(Path(path)) for path in paths.values()]
+        inspections = [source.inspection(step) for step in steps]
         last = inspections[-1]
         numbers = {step: inspection.numbers for step, inspection in zip(steps, inspections, strict=True)}
         state = source.last_trainer_state()

@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from toposcale.checkpoints.checkpoint import Checkpoint
-from toposcale.checkpoints.saved_numbers import LOSSES, saved_numbers
-from toposcale.checkpoints.sources import FolderSource, missing_parts, runs_in
+from toposcale.checkpoints.saved_numbers import LOSSES
+from toposcale.checkpoints.sources import FolderSource, runs_in
 from toposcale.forecasting.runs.run_input import logs_in
 from toposcale.io.errors import UserError, counted, listed
 from toposcale.io.files import write_text
@@ -65,12 +64,11 @@ def entry_of(name: str, source: FolderSource, steps: Sequence[int], base: Path) 
     lines = [f"  {name}:", "    kind: folder", f"    path: {relative(source.path, base)}"]
     if source.pattern:
         lines.append(f"    pattern: {source.pattern!r}")
-    last = source.checkpoint(steps[-1])
-    state = source.last_trainer_state().path
-    if not state and not LOSSES.keys() & saved_numbers(Checkpoint(last).content):
+    last, state = source.inspection(steps[-1]), source.last_trainer_state().path
+    if not state and not LOSSES.keys() & last.numbers:
         lines += losses_of(source.path, base)
-    if reason := missing_parts(last):
-        lines.append(f"    embeddings: false   # {reason}")
+    if last.not_runnable:
+        lines.append(f"    embeddings: false   # {last.not_runnable}")
     return lines if state else [*lines, _WARMUP]
 
 

@@ -169,13 +169,17 @@ class FolderSource:
             self._inspections[name] = (self.inspected or inspect)(self.path / name)
         return self._inspections[name]
 
+    def inspection(self, step: int) -> "Inspection":
+        """Return what is read of the checkpoint of a step, read once."""
+        return self._inspection(self._names[step])
+
     def usable_steps(self) -> tuple[tuple[int, ...], dict[int, str]]:
         """Return the usable steps, and the reason by step for each missing checkpoint; raise UserError if none is usable.
 
         A usable checkpoint has undamaged weights of the names and shapes that most checkpoints have; where several have
         others, they are of another training, and UserError is raised.
         """
-        inspections = {step: self._inspection(self._names[step]) for step in self.steps()}
+        inspections = {step: self.inspection(step) for step in self.steps()}
         missing = {step: inspection.unusable for step, inspection in inspections.items() if inspection.unusable}
         steps_of: dict[str, list[int]] = {}
         for step, inspection in inspections.items():
