@@ -149,7 +149,7 @@ def in_order(names: Iterable[str], models: pd.DataFrame) -> list[tuple[str, Appe
 
 
 def by_model(table: pd.DataFrame, models: pd.DataFrame) -> list[tuple[str, Appearance, pd.DataFrame]]:
-    """Yield each model of a table, in this order, with its appearance and its rows."""
+    """Return each model of a table, in this order, with its appearance and its rows."""
     return [
         (model, appearance, table[table["model"] == model]) for model, appearance in in_order(table["model"], models)
     ]

@@ -187,8 +187,9 @@ def load_content(file: Path) -> tuple[Any, list[str]]:
 class Arrays:
     """Tensors of NumPy or of PyTorch on any device, by name, each once: of views of the same entries the first name counts.
 
-    where: prefix of messages about them. content: all of the file that holds them. foreign: names of the classes in that
-    file that were replaced by stubs.
+    where: prefix of messages about them.
+    content: all of the file that holds them.
+    foreign: names of the classes in that file that were replaced by stubs.
     """
 
     def __init__(self, tensors: Mapping[str, Any], where: str = "", content: Any = None, foreign: Sequence[str] = ()):

@@ -74,8 +74,10 @@ _FORMS = (
 class ComputedWeights:
     """Weights that layers compute from the tensors of a checkpoint, by name.
 
-    `part_of` maps the names of the tensors to what reads them, `where` begins messages. `parts` are the names of the
-    tensors that the weights are computed from. Raise UserError for a parametrisation that is not known.
+    Raise UserError for a parametrisation that is not known.
+
+    part_of: what reads each tensor, by its name.
+    where: prefix of messages.
     """
 
     def __init__(self, part_of: Mapping[str, Any], where: str) -> None:

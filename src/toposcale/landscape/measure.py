@@ -33,9 +33,8 @@ BALL_DIMENSIONS = 6
 """Number of random directions that span the ball."""
 _MAX_PAIRS_AT_BOTH_ENDS = 3
 """Most eigenpairs that are looked for at both ends of the spectrum at once."""
-_MIN_EIGENVALUE_SHARE = (
-    1e-6  # below this share of the largest eigenvalue, rounding decides the direction of an eigenvector
-)
+_MIN_EIGENVALUE_SHARE = 1e-6
+"""Share of the largest eigenvalue below which rounding decides the direction of an eigenvector."""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,7 @@ from toposcale.landscape.surface import rounding_of
 GRAPH = "aknn8"
 """Graph that joins the minima, with an edge from each to the lowest."""
 _SAME_POINT_SHARE = 1e-2  # share of the extent within which the ends of descents are one point
-_MIN_RELATIVE_DECREASE = (
-    1e-6  # relative decrease of the loss at which a descent ends: smaller ones are rounding of float32
-)
+_MIN_RELATIVE_DECREASE = 1e-6  # of the loss, at which a descent ends: smaller ones are rounding of float32
 _SEGMENT = np.linspace(0.0, 1.0, 17)[:, None]
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """Function of coordinates (k,) that returns its value and its gradient (k,)."""
