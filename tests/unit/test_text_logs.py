@@ -331,6 +331,14 @@ def test_few_lines_that_are_not_understood_make_the_answer_unsure(tmp_path):
     assert curve.low_confidence_reasons == ("1 line with a loss was not understood, the first: line 61",)
 
 
+def test_line_cut_after_some_digits_of_its_loss_is_not_read(tmp_path):
+    log = list(lines("step {step} | loss {loss} | lr 5e-4"))
+    log[30] = log[30].partition(" | lr")[0][:-3]
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert points(curve) == [row for row in zip(STEPS, LOSSES, strict=True) if row[0] != STEPS[30]]
+    assert curve.low_confidence_reasons == ("1 line with a loss was not understood, the first: line 31",)
+
+
 def test_the_summary_of_a_trainer_is_left_out(tmp_path):
     log = [
         *lines("{{'loss': {loss}, 'step': {step}, 'epoch': 0.1}}"),

@@ -339,13 +339,25 @@ def _totals(series: Series) -> tuple[np.ndarray, tuple[str, ...]]:
     return unknown, (f"the last step is not read, since {totals} contradict each other",)
 
 
-def in_nats(series: Series, *, may_be_in_bits: bool, is_named: bool) -> Series:
+def refuse_steps_of_epochs(series: Series) -> None:
+    """Raise LogError if the steps go back wherever an epoch begins."""
+    for epochs in series.others_called(["epoch"]).values():
+        logged = np.flatnonzero(~np.isnan(series.main))
+        back = np.diff(series.steps[logged]) < 0
+        if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
+            raise LogError(
+                "the steps start again in each epoch; name a column that counts them over all epochs "
+                "(--step-column), or make one: (epoch - 1) x batches + batch"
+            )
+
+
+def in_nats(series: Series, *, is_named: bool) -> Series:
     """Return the losses in nats; raise LogError where a perplexity beside them contradicts their unit, or the loss.
 
-    may_be_in_bits: whether the program of the log logs bits. is_named: whether the user named the loss, and so answered.
+    is_named: whether the user named the loss, and so answered.
     """
     ratios = [*_perplexity_ratios(series)]
-    if may_be_in_bits:
+    if series.rows.are_in_bits:
         return _from_bits(series, [ratio for *_, ratio in ratios], is_named=is_named)
     if is_named:
         return series

@@ -102,12 +102,6 @@ GRAMMARS = {
 }
 """Grammars by program, each with the names of the numbers of its lines; the first that fits a line counts."""
 
-
-def logs_bits(program: str) -> bool:
-    """Return whether the losses of a program are in bits if its perplexity is 2^loss."""
-    return program in GRAMMARS and GRAMMARS[program].in_bits
-
-
 _RANK = rf"(?:\[?(?:rank|default)?[ _]?{MARK}(?:\]:?|:) ?)?"
 
 

@@ -204,18 +204,6 @@ def _refuse_unknown_labels(series: Series) -> None:
         raise LogError("most steps have several losses, and no column labels them; give one loss per step")
 
 
-def refuse_steps_of_epochs(series: Series) -> None:
-    """Raise LogError if the steps go back wherever an epoch begins."""
-    for epochs in series.others_called(["epoch"]).values():
-        logged = _logged(series)
-        back = np.diff(series.steps[logged]) < 0
-        if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
-            raise LogError(
-                "the steps start again in each epoch; name a column that counts them over all epochs "
-                "(--step-column), or make one: (epoch - 1) x batches + batch"
-            )
-
-
 @dataclass(frozen=True)
 class Run:
     """Rows of one run, in segments of which each goes on with those before it.

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 
 from toposcale.forecasting.logs.grammars import GRAMMARS, MARK, PREFIX, fits
 from toposcale.forecasting.logs.names import (
@@ -72,6 +73,10 @@ NEVER_OFFERED = (*_SUMMARIES.values(), _IN_BITS)
 """Reasons why lines are left out: what they hold is not the loss of a step in nats, whatever a pattern takes of it."""
 
 
+MOST_NUMBERS = 60
+"""Numbers of a line beyond which it is read by itself."""
+
+
 class Kind(Enum):
     """Kind of the lines of a form."""
 
@@ -89,9 +94,9 @@ class Form:
 
     key: the line with marks in the place of its numbers, and single spaces. names: column of each number that is read, by
     its position in the line. decimals: positions of numbers that must be decimal to be losses. opening: words up to the
-    loss. marks: words of a split in it. reason: why they are left out. text: name of the text of an evaluation. table: an
-    expression of whole lines whose groups are the numbers that are read and, for another line, the line. programs,
-    is_evaluation: grammars that fit them. total_is_known: whether one says that a total is not that of an epoch.
+    loss. marks: words of a split in it. reason: why they are left out. text: name of the text of an evaluation.
+    is_prefixed: whether containers put something before them. programs, is_evaluation: grammars that fit them.
+    total_is_known: whether one says that a total is not that of an epoch.
     """
 
     key: str
@@ -102,7 +107,7 @@ class Form:
     marks: frozenset[str] = frozenset()
     reason: str = ""
     text: str = ""
-    table: re.Pattern[bytes] | None = None
+    is_prefixed: bool = False
     programs: frozenset[str] = frozenset()
     is_evaluation: bool = False
     total_is_known: bool = False
@@ -117,6 +122,26 @@ class Form:
     def counts(self) -> bool:
         """Return whether a number of its lines counts steps."""
         return any(name in COUNTERS or name == "batch" for name in self.names.values())
+
+    @property
+    def has_table(self) -> bool:
+        """Return whether most of its lines can be read by one expression."""
+        return self.kind in (Kind.TRAINING, Kind.EVALUATION) and self.key.count(MARK) < MOST_NUMBERS
+
+    @cached_property
+    def table(self) -> re.Pattern[bytes]:
+        """Expression whose groups are the numbers of a line of the form that are read, and any other line.
+
+        It need not take every line of the form: the others are read one by one.
+        """
+        parts = [r"[ \t]++".join(map(re.escape, literal.split(" "))) for literal in self.key.split(MARK)]
+        number, anything = r"([-+]?\d++(?:\.\d++)?(?:[eE][-+]?\d++)?)", rf"[-+]?[\d.]++(?:[eE][-+]?\d++)?+{_UNIT}"
+        numbers = [number if at in self.names else anything for at in range(len(parts) - 1)]
+        numbers = [rf"(?=[-+]?\d*+\.){text}" if at in self.decimals else text for at, text in enumerate(numbers)]
+        # Spaces around numbers differ with their width.
+        text = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
+        prefix = PREFIX.pattern if self.is_prefixed else ""
+        return re.compile(rf"{prefix}[ \t]*+{text}[ \t]*+\n|(.*+)\n".encode())
 
     @property
     def ends_at_loss(self) -> bool:
@@ -172,6 +197,7 @@ def form_of(key: str, whole: Collection[int] = (), *, is_prefixed: bool = False)
     losses = {at: loss for at, name in names.items() if (loss := loss_name(name)) and not loss.is_part}
     form = Form(
         key,
+        is_prefixed=is_prefixed,
         names=names,
         text=numbers.text,
         programs=frozenset(hit.program for hit in hits if not hit.is_heading),
@@ -191,7 +217,7 @@ def form_of(key: str, whole: Collection[int] = (), *, is_prefixed: bool = False)
         marks=frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if is_evaluation else set()),
         is_evaluation=is_evaluation,
     )
-    return replace(form, table=_table(form, losses, is_prefixed=is_prefixed))
+    return form
 
 
 def _without_loss(form: Form, numbers: _Numbers, *, is_heading: bool) -> Form:
@@ -373,19 +399,3 @@ def _other_column(name: str) -> str:
         return "learning_rate"
     is_norm = name in ("norm", "global_norm", "total_norm") or name.endswith(("grad_norm", "gradient_norm", "gnorm"))
     return "gradient_norm" if is_norm else ""
-
-
-def _table(form: Form, losses: Collection[int], *, is_prefixed: bool) -> re.Pattern[bytes] | None:
-    """Return an expression whose groups are the numbers of a line of the form that are read, and any other line.
-
-    It need not take every line of the form: the others are read one by one.
-    """
-    parts = [r"[ \t]++".join(map(re.escape, literal.split(" "))) for literal in form.key.split(MARK)]
-    number, anything = r"([-+]?\d++(?:\.\d++)?(?:[eE][-+]?\d++)?)", rf"[-+]?[\d.]++(?:[eE][-+]?\d++)?+{_UNIT}"
-    numbers = [number if at in form.names else anything for at in range(len(parts) - 1)]
-    numbers = [rf"(?=[-+]?\d*+\.){number}" if at in form.decimals else number for at, number in enumerate(numbers)]
-    numbers = [rf"(?!\d*+,){number}" if at in losses else number for at, number in enumerate(numbers)]
-    # Spaces around numbers differ with their width.
-    text = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
-    prefix = PREFIX.pattern if is_prefixed else ""
-    return re.compile(rf"{prefix}[ \t]*+{text}[ \t]*+\n|(.*+)\n".encode()) if len(numbers) < 60 else None

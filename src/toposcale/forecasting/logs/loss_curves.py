@@ -13,15 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.forecasting.logs import event_files, json_logs, log_files, patterns, text_logs, trainer_states
-from toposcale.forecasting.logs.choices import in_nats, series_of
-from toposcale.forecasting.logs.grammars import logs_bits
-from toposcale.forecasting.logs.groups import (
-    one_metric_a_column,
-    one_run_of,
-    one_training,
-    refuse_steps_of_epochs,
-    refuse_table_of_runs,
-)
+from toposcale.forecasting.logs.choices import in_nats, refuse_steps_of_epochs, series_of
+from toposcale.forecasting.logs.groups import one_metric_a_column, one_run_of, one_training, refuse_table_of_runs
 from toposcale.forecasting.logs.measurements import changed_batch, looks_like_classification, measured, tokens_per_step
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
 from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
@@ -168,7 +161,7 @@ def one_run(rows: Rows, named: Mapping[str, str], run: int | None = None) -> Los
     """
     refuse_table_of_runs(rows.columns)
     series = measured(series_of(one_metric_a_column(rows), named))
-    series = in_nats(series, may_be_in_bits=logs_bits(rows.program), is_named="loss" in named)
+    series = in_nats(series, is_named="loss" in named)
     series = one_training(series)
     refuse_steps_of_epochs(series)
     series, restarts = one_run_of(series, run)

@@ -130,3 +130,11 @@ def is_known(name: str) -> bool:
     """Return whether a column is read by its name."""
     quantities = (*RATES, *NORMS, *LAST_STEP, *OF_THE_BATCH, PARAMETERS)
     return is_step_or_loss(name) or plain_name(name) in quantities
+
+
+def names_step_and_loss(line: str) -> bool:
+    """Return whether a line without numbers names both, as the columns of a table that spaces or bars align."""
+    cells = [] if re.search(r"\d", line) else line.split("|" if "|" in line else None)
+    return any(plain_name(cell.strip()) in COUNTERS for cell in cells) and any(
+        loss_name(cell.strip()) for cell in cells
+    )

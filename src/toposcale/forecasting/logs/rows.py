@@ -18,6 +18,11 @@ MOST_KEYS = 50_000
 
 TOO_MANY_NAMES = f"its objects have more than {MOST_KEYS:,} names; keep those of the steps and losses"
 
+ALIGNED = (
+    "a table whose columns are aligned by spaces or bars is not read; give it as CSV with the columns step and loss"
+)
+"""Refusal of a table that is no CSV."""
+
 MOST_NESTED = 8
 """Objects within each other whose entries are read."""
 
@@ -33,8 +38,8 @@ class Rows:
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
     form, file: format and name of the file. notes, reasons: on what was left out, and what makes a forecast uncertain.
     lines: line of each row, if known. headers: the rows before which a header stands, for each kind of header. program:
-    training program of a text log. metrics: columns that are other metrics than losses. needs_losses: whether it is refused
-    without a step and a loss.
+    training program of a text log. are_in_bits: whether it logs bits if its perplexity is 2^loss. metrics: columns that are
+    other metrics than losses. needs_losses: whether it is refused without a step and a loss.
     """
 
     columns: Mapping[str, Any]
@@ -44,6 +49,7 @@ class Rows:
     lines: np.ndarray | None = None
     headers: tuple[frozenset[int], ...] = ()
     program: str = ""
+    are_in_bits: bool = False
     file: str = ""
     metrics: tuple[str, ...] = ()
     needs_losses: bool = True

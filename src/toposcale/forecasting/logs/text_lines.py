@@ -60,8 +60,8 @@ class Lines(NamedTuple):
     @property
     def n_printed(self) -> int:
         """Return the number of lines, for a note."""
-        n_empty = self.content.startswith(b"\n") + self.content.count(b"\n\n")
-        return self.n_rows - (n_empty if self.line_of is not None else self.content.startswith(b"\n"))
+        n_empty = 0 if self.line_of is None else self.content.count(b"\n\n")
+        return self.n_rows - self.content.startswith(b"\n") - n_empty
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
         """Return the numbers of the lines of rows."""
@@ -98,13 +98,13 @@ class Reading:
         columns = {name: values[which] for name, values in self.columns.items()}
         return replace(self, rows=self.rows[which], own=self.own[which], columns=columns)
 
-    @property
-    def counts(self) -> bool:
-        """Return whether a number of its lines counts steps."""
-        return self.form.counts
-
 
 Readings = list[Reading]
+
+
+def counter_in(columns: Mapping[str, np.ndarray]) -> str:
+    """Return the column that counts the updates most surely."""
+    return max((name for name in columns if name in COUNTERS), key=lambda name: COUNTERS[name])
 
 
 @dataclass
@@ -163,10 +163,12 @@ def gather(lines: Lines) -> Gathered:
     gathered, form, row, start = Gathered(), Form(""), 0, 0
     n_rows = lines.n_rows - (not lines.is_whole)
     while row < n_rows:
-        size = BLOCK if form.table else BLOCK >> 3
+        size = BLOCK if form.has_table else BLOCK >> 3
         end = lines.content.rfind(b"\n", start, start + size) + 1 or lines.content.index(b"\n", start) + 1
         block, start = lines.content[start:end], end
-        *numbers, others = zip(*form.table.findall(block), strict=True) if form.table else (block.split(b"\n")[:-1],)
+        *numbers, others = (
+            zip(*form.table.findall(block), strict=True) if form.has_table else (block.split(b"\n")[:-1],)
+        )
         counts: Counter[Form] = Counter()
         if numbers:
             counts[form] = _add_block(gathered, form, row, numbers)
@@ -174,7 +176,7 @@ def gather(lines: Lines) -> Gathered:
             if line and row + at < n_rows and (read := _add_line(gathered, row + at, line)):
                 counts[read] += 1
         row += len(others)
-        form = max(counts, key=lambda one: counts[one] if one.table else 0, default=form)
+        form = max((one for one in counts if one.has_table), key=lambda one: counts[one], default=form)
     if not lines.is_whole:
         _add_last(gathered, lines)
     return gathered
@@ -221,13 +223,12 @@ def _add_line(gathered: Gathered, row: int, raw: bytes, whole: tuple[int, ...] =
 
 
 def _new_form(gathered: Gathered, key: str, whole: tuple[int, ...], line: str, raw: bytes) -> Form:
-    """Return the form of a line that is like none before it, and keep it unless there are too many."""
+    """Return the form of a line that is like none before it, and keep it; there are too many to know those of all."""
+    if len(gathered.forms) >= MOST_FORMS:
+        return Form(key, Kind.LEFT_OUT if "loss" in line.lower() else Kind.OTHER, reason=UNREAD)
     is_prefixed = len(raw.decode("utf-8", "replace")) > len(line)
     form = Form(key, Kind.FACT) if fact_of(line) else form_of(key, whole, is_prefixed=is_prefixed)
-    if len(gathered.forms) < MOST_FORMS:
-        gathered.forms[key, whole] = form
-    elif form.kind in (Kind.TRAINING, Kind.EVALUATION):
-        return Form(key, Kind.LEFT_OUT, reason=UNREAD)
+    gathered.forms[key, whole] = form
     return form
 
 

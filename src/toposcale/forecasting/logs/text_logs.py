@@ -8,7 +8,7 @@ step has that of the line before or after it where a program is known to print i
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,10 +16,10 @@ import numpy as np
 from toposcale.forecasting.amounts import LEAST_PARAMETERS
 from toposcale.forecasting.logs.grammars import GRAMMARS
 from toposcale.forecasting.logs.line_forms import ABBREVIATED, RANKS, SEVERAL, UNREAD, Kind, split_of_loss
-from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, TEST, TRAINING, loss_name, plain_name
-from toposcale.forecasting.logs.rows import LogError, Rows, half_written
-from toposcale.forecasting.logs.text_lines import Lines, Reading, Readings, gather
-from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, TEST, TRAINING, loss_name, names_step_and_loss
+from toposcale.forecasting.logs.rows import ALIGNED, LogError, Rows, half_written
+from toposcale.forecasting.logs.step_lines import GIVE_STEPS, NO_STEP, refuse_wrong_steps, with_steps_of_other_lines
+from toposcale.forecasting.logs.text_lines import Lines, Reading, Readings, counter_in, gather
 from toposcale.io.errors import counted
 
 ANY = "an unknown program, with a step and a loss"
@@ -27,10 +27,8 @@ ANY = "an unknown program, with a step and a loss"
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
-GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
-_WHICH_STEP = f"whether the step of {{}} stands before it or after it is unknown; {GIVE_STEPS}"
-_NO_STEP, _OF_OTHERS = "no step", "of another kind"
-"""Reasons why lines are left out, beside those of the forms."""
+_OF_OTHERS = "of another kind"
+"""Reason why lines are left out, beside those of the forms and of the steps."""
 
 _DIVIDE = "they count {0}: divide these by the {0} of a step, and give a CSV with the columns step and loss"
 OTHER_AXES = {
@@ -39,18 +37,6 @@ OTHER_AXES = {
     r"\d\s?k(?:it\b|/\d)": "the progress bar abbreviates its steps (8.00kit): export the losses of the tracker as CSV",
 }
 """Remedies for lines that count something else than steps, by a pattern of them."""
-
-
-ALIGNED = (
-    "a table whose columns are aligned by spaces or bars is not read; give it as CSV with the columns step and loss"
-)
-
-
-def is_header_of_table(line: str) -> bool:
-    """Return whether a line names a step and a loss, as the columns of a table that spaces or bars align."""
-    cells = line.split("|") if "|" in line else line.split()
-    names = [] if re.search(r"\d", line) else [name.strip() for name in cells]
-    return any(plain_name(name) in COUNTERS for name in names) and any(map(loss_name, names))
 
 
 class NotUnderstoodError(LogError):
@@ -75,14 +61,14 @@ def read(content: bytes) -> Rows:
 def _read(lines: Lines) -> Rows:
     """Read the lines of a text log."""
     gathered = gather(lines)
-    readings, notes, left_out = _with_steps_of_other_lines(gathered.readings(), lines.n_rows)
+    readings, notes, left_out = with_steps_of_other_lines(gathered.readings(), lines.n_rows)
     readings, of_launcher = _without_launcher(readings)
-    _refuse_wrong_steps(readings)
+    refuse_wrong_steps(readings)
     program = _program(readings)
     readings, excluded = _understood(readings, program)
     _refuse_two_losses(readings, lines)
     _refuse_steps_of_epochs(readings)
-    if not readings and any(map(is_header_of_table, gathered.headers)):
+    if not readings and any(map(names_step_and_loss, gathered.headers)):
         raise LogError(ALIGNED)
     reasons, on_left_out = _left_out(lines, readings, {**gathered.left_out, **left_out, **of_launcher, **excluded})
     columns, rows = _assembled(_with_common_counter(readings), lines.n_rows)
@@ -103,129 +89,8 @@ def _read(lines: Lines) -> Rows:
         for before in gathered.headers.values()
         if len(before) <= 64
     )
-    return Rows(columns, "text log", tuple(notes), tuple(reasons), own, headers, program)
-
-
-def _with_steps_of_other_lines(readings: Readings, n: int) -> tuple[Readings, list[str], dict[str, list[int]]]:
-    """Return the readings, of which those without a step have that of the line before or after them that states one.
-
-    Lines of one step are one row then. An evaluation may remain without one; other lines are left out. n: number of rows.
-    Return notes and the rows that are left out, too.
-    """
-    steps, totals, are_bars = _step_lines([reading for reading in readings if reading.kind is Kind.STEP], n)
-    readings = [reading for reading in readings if reading.kind is not Kind.STEP]
-    follows = _bar_follows(np.where(are_bars, steps, np.nan), readings)
-    places = np.flatnonzero(~np.isnan(steps))
-    steps, totals = np.append(steps[places], np.nan), np.append(totals[places], np.nan)  # the last one is of no line
-    index = {
-        reading: np.searchsorted(places, reading.rows) - (not follows) for reading in readings if not reading.counts
-    }
-    if follows:
-        index = _with_bar_of_evaluations(index, steps)
-    lone = [at for reading, at in index.items() if reading.kind is Kind.TRAINING]
-    if not follows and len(places) > 2 and any(np.array_equal(at, np.arange(len(places)) - 1) for at in lone):
-        raise LogError(_WHICH_STEP.format("a loss"))
-    # The first row of each step, the first that repeats a form, and the last row with a step of its own.
-    first, repeated = np.full((2, len(steps)), n)
-    counted_before = np.full(n, -1)
-    for reading in readings:
-        if reading.counts:
-            counted_before[reading.rows] = reading.rows
-            continue
-        at, rows = index[reading], reading.rows
-        np.minimum.at(first, at, rows)
-        np.minimum.at(repeated, at[1:][np.diff(at) == 0], rows[1:][np.diff(at) == 0])
-    counted_before = np.maximum.accumulate(counted_before)
-    result: Readings = []
-    left_out: dict[str, list[int]] = {}
-    for reading in readings:
-        if not reading.counts:
-            at, rows = index[reading], reading.rows
-            has_step = ~np.isnan(steps[at]) & (rows < repeated[at]) & (counted_before[rows] < first[at])
-            of_step = {"step": np.where(has_step, steps[at], np.nan), END: np.where(has_step, totals[at], np.nan)}
-            reading = replace(reading, rows=np.where(has_step, first[at], rows), columns={**reading.columns, **of_step})
-            if reading.kind is not Kind.EVALUATION and not reading.form.marks and not reading.form.has_validation:
-                left_out.setdefault(_NO_STEP, []).extend(reading.own[~has_step].tolist())
-                reading = reading.keep(has_step)
-        result.append(reading)
-    place = "after" if follows else "before"
-    notes = [f"the step of a loss is that of the progress bar {place} it"] if are_bars.any() and index else []
-    return [reading for reading in result if len(reading.rows)], notes, left_out
-
-
-def _step_lines(readings: Readings, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return steps and totals of lines that state them without a loss (n,), and which are bars, without shorter bars."""
-    steps, totals, are_bars = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
-    for reading in readings:
-        steps[reading.rows] = reading.columns[_counter_in(reading.columns)]
-        are_bars[reading.rows] = reading.form.counter == "batch"
-        totals[reading.rows] = reading.columns.get(END, np.nan)
-    are_shorter = are_bars & (totals < np.maximum.accumulate(np.where(are_bars, totals, 0)))
-    steps[are_shorter] = np.nan
-    return steps, totals, are_bars & ~are_shorter
-
-
-def _bar_follows(bars: np.ndarray, readings: Readings) -> bool:
-    """Return whether the step of a loss is that of the progress bar after it, as where tqdm writes the line.
-
-    bars: step of the bar of each row, NaN where there is none. It is told by epochs, and by losses at regular steps.
-    """
-    logged = [reading for reading in readings if "{'loss': " in reading.form.key and "epoch" in reading.columns]
-    for reading in logged:  # in the line of the loss, before it
-        if reading.form.counter == "batch":
-            bars[reading.rows] = reading.columns.get("step", bars[reading.rows])
-    rows = np.concatenate([[], *(reading.rows for reading in logged)])
-    epochs = np.concatenate([[], *(reading.columns["epoch"] for reading in logged)])[np.argsort(rows)]
-    places = np.flatnonzero(~np.isnan(bars))
-    if len(rows) < 3 or len(places) < 2:
-        return False
-    at = np.searchsorted(places, np.sort(rows), side="right")
-    before, after = np.array([np.nan, *bars[places], np.nan])[[at, at + 1]]
-
-    def fit(steps: np.ndarray) -> list[bool]:
-        interval = np.nanmin(np.abs(np.diff(steps)), initial=np.inf)
-        return [
-            bool(np.isfinite(steps[:-1]).all()),
-            _are_proportional(steps, epochs),
-            bool(interval > 0 and not np.any(steps[np.isfinite(steps)] % interval)),
-            bool(steps[0] == interval),
-        ]
-
-    if fit(before) == fit(after) and not np.array_equal(before, after):
-        raise LogError(_WHICH_STEP.format("a loss"))
-    return fit(after) > fit(before)
-
-
-def _are_proportional(steps: np.ndarray, epochs: np.ndarray) -> bool:
-    """Return whether steps can be a constant number of them per epoch, whose rounding is known."""
-    half = 0.501 * _rounding_of(epochs)
-    most = steps / np.maximum(epochs - half, 1e-200)
-    return bool(np.nanmax(steps / (epochs + half), initial=0) <= np.nanmin(most, initial=np.inf))
-
-
-def _rounding_of(epochs: np.ndarray) -> float:
-    """Return the unit to which epochs are rounded, such as 0.01."""
-    return float(10.0 ** -max([len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist()], default=1))
-
-
-def _with_bar_of_evaluations(index: Mapping[Reading, np.ndarray], steps: np.ndarray) -> dict[Reading, np.ndarray]:
-    """Return the bar of each line, for evaluations the one before them if their epoch says so; refuse rounded epochs.
-
-    index: the bar after each line. steps: those of the bars.
-    """
-    result = dict(index)
-    with_epoch = [reading for reading in index if "epoch" in reading.columns]
-    logged = [reading for reading in with_epoch if reading.kind is Kind.TRAINING]
-    unit = _rounding_of(np.concatenate([[0.0], *(reading.columns["epoch"] for reading in with_epoch)]))
-    for reading in (reading for reading in with_epoch if reading.kind is Kind.EVALUATION and logged):
-        per_epoch = np.nanmedian(steps[index[logged[0]]] / np.maximum(logged[0].columns["epoch"], 1e-200))
-        before = np.maximum(index[reading] - 1, 0)
-        distance = steps[index[reading]] - steps[before]
-        if np.any((distance > 0) & (distance <= unit * per_epoch)):
-            raise LogError(_WHICH_STEP.format("an evaluation"))
-        is_before = reading.columns["epoch"] * per_epoch < steps[before] + distance / 2
-        result[reading] = np.where(is_before, before, index[reading])
-    return result
+    are_in_bits = bool(program) and GRAMMARS[program].in_bits
+    return Rows(columns, "text log", tuple(notes), tuple(reasons), own, headers, program, are_in_bits)
 
 
 def _without_launcher(readings: Readings) -> tuple[Readings, dict[str, list[int]]]:
@@ -246,24 +111,11 @@ def _without_launcher(readings: Readings) -> tuple[Readings, dict[str, list[int]
     return readings, {}
 
 
-def _refuse_wrong_steps(readings: Readings) -> None:
-    """Raise LogError if the numbers in front of lines are no steps by the epochs of these."""
-    for reading in readings:
-        epochs, numbers = (reading.columns.get(name, np.zeros(1)) for name in ("epoch", "step"))
-        if reading.form.names.get(0) != "step" or not np.any(epochs % 1):
-            continue
-        if not (numbers.any() and _are_proportional(numbers, epochs)):
-            raise LogError(
-                "the numbers in front of the lines do not rise with the epochs: ranks, or numbers of the lines? Give the "
-                "lines of one rank without them"
-            )
-
-
 def _refuse_steps_of_epochs(readings: Readings) -> None:
     """Raise NotUnderstoodError if steps start again in each epoch, or did so before, and their number is stated."""
     stated = [reading for reading in readings if {"batches", END} & {*reading.form.names.values()}]
-    for reading in (reading for reading in stated if reading.counts and "epoch" in reading.columns):
-        epochs, steps = reading.columns["epoch"], reading.columns[_counter_in(reading.columns)]
+    for reading in (reading for reading in stated if reading.form.counts and "epoch" in reading.columns):
+        epochs, steps = reading.columns["epoch"], reading.columns[counter_in(reading.columns)]
         starts_again = np.any(np.diff(steps)[np.diff(epochs) > 0] < 0)
         is_late = reading.form.counter == "batch" and not reading.form.total_is_known and epochs.min() > 1
         if reading.kind is Kind.TRAINING and not np.any(epochs % 1) and (starts_again or is_late):
@@ -278,7 +130,7 @@ def _refuse_two_losses(readings: Readings, lines: Lines) -> None:
     for name in {name for reading in training for name in reading.columns if loss_name(name)}:
         named = [reading for reading in training if name in reading.columns]
         own = np.concatenate([reading.own for reading in named])
-        steps = np.concatenate([reading.columns[_counter_in(reading.columns)] for reading in named])
+        steps = np.concatenate([reading.columns[counter_in(reading.columns)] for reading in named])
         losses = np.concatenate([reading.columns[name] for reading in named])
         own, steps, losses = (values[np.argsort(own, kind="stable")] for values in (own, steps, losses))
         again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
@@ -370,8 +222,8 @@ def _with_evaluations(readings: Readings, program: str) -> Readings:
 def _go_on(reading: Reading, others: Readings) -> bool:
     """Return whether lines begin like others, at steps that those leave out: they are of the training, too."""
     alike = [other for other in others if other.form.opening == reading.form.opening and other.form.counts]
-    steps = [other.columns[_counter_in(other.columns)] for other in alike if reading.form.counts]
-    return bool(steps) and not np.isin(reading.columns[_counter_in(reading.columns)], np.concatenate(steps)).any()
+    steps = [other.columns[counter_in(other.columns)] for other in alike if reading.form.counts]
+    return bool(steps) and not np.isin(reading.columns[counter_in(reading.columns)], np.concatenate(steps)).any()
 
 
 def _is_cut(reading: Reading, whole: Reading | None) -> bool:
@@ -389,7 +241,7 @@ def _left_out(lines: Lines, readings: Readings, rows_by_reason: dict[str, list[i
 
     readings: those that are read.
     """
-    n_read, without_step = _n_rows(readings), rows_by_reason.pop(_NO_STEP, [])
+    n_read, without_step = _n_rows(readings), rows_by_reason.pop(NO_STEP, [])
     if len(without_step) > n_read:
         text = lines.text(without_step[0])
         axis = next((what for axis, what in OTHER_AXES.items() if re.search(axis, text, re.I)), "")
@@ -413,11 +265,6 @@ def _left_out(lines: Lines, readings: Readings, rows_by_reason: dict[str, list[i
     if not n_read:
         raise NotUnderstoodError("; ".join(["no line with a step and a loss", *notes]))
     return [f"{count}line {lines.number(missed[0]):,}"] if missed else [], notes
-
-
-def _counter_in(columns: Mapping[str, np.ndarray]) -> str:
-    """Return the column that counts the updates most surely."""
-    return max((name for name in columns if name in COUNTERS), key=lambda name: COUNTERS[name])
 
 
 def _with_common_counter(readings: Readings) -> Readings:
