@@ -18,7 +18,7 @@ import pandas as pd
 from studies import small_tables
 from studies.decisions import OWN_TABLES, PUBLISHED_RUNS, computed
 from studies.decisions.ablation import ablation
-from studies.decisions.forecasts import by_source, forecasts_of, with_smaller
+from studies.decisions.forecasts import by_source, forecasts_of, record, with_smaller
 from studies.decisions.headlines import confident_answers, forecast_means, policy_means, run_counts
 from studies.decisions.judge import decisions_of, groups, policy_table
 from studies.decisions.own import (
@@ -41,6 +41,7 @@ from toposcale.forecasting import pictures
 from toposcale.forecasting.decision.decision_points import decision_points, judged_points
 from toposcale.forecasting.laws.power_law import SMALL_SIZES
 from toposcale.forecasting.laws.prior_table import PRIORS, priors
+from toposcale.forecasting.laws.record import RECORD
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
@@ -91,6 +92,8 @@ def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None
     }
     for name, rows in made.items():
         computed.write(rows, folder, name, runs)
+    if folder == PUBLISHED_RUNS:
+        computed.write(record(forecasts, runs), folder, "record", runs, RECORD)
     write_results(folder)
     if images:
         pictures.write(regrets(policies), images / "decisions.svg")

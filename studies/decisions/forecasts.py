@@ -13,6 +13,7 @@ from toposcale.forecasting.decision.decision_points import SHARES
 from toposcale.forecasting.evaluation import Estimator, Known
 from toposcale.forecasting.laws.prior_table import LearntJoint
 from toposcale.forecasting.laws.priors import Prior
+from toposcale.forecasting.laws.record import RECORD_KEY, size_decade
 from toposcale.forecasting.runs.published_run import PublishedRun
 
 OTHERS = ("multi_power_law", "power_law")
@@ -50,6 +51,16 @@ def with_smaller(rows: pd.DataFrame) -> pd.DataFrame:
     table = both.groupby(key[:2]).mean().groupby("source").mean()
     table.insert(0, "n", both.groupby("source").size())
     return table.assign(ratio=table[ONE_KNOWN] / table[ALONE]).reset_index()
+
+
+def record(rows: pd.DataFrame, runs: Sequence[PublishedRun]) -> pd.DataFrame:
+    """A row for each decade of sizes, optimizer and share: how many forecasts of next-token runs were made with nothing
+    else known and their source left out, their mean error, and the share of the ends inside their intervals."""
+    facts = {run.model: {"decade": size_decade(run.n_parameters), "optimizer": run.facts.optimizer} for run in runs}
+    kept = rows["method"].eq(JOINT) & rows["known"].eq(ALONE) & rows["run"].isin([r.model for r in runs if not r.kind])
+    kept_rows = evaluation.measured(rows[kept])
+    table = kept_rows.join(pd.DataFrame.from_dict(facts, orient="index"), on="run").groupby([*RECORD_KEY])
+    return table.agg(n=("run", "size"), mean_error=("mean_error", "mean"), coverage=("coverage", "mean")).reset_index()
 
 
 def by_source(rows: pd.DataFrame) -> pd.DataFrame:

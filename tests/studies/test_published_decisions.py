@@ -16,7 +16,7 @@ from studies import run_pairs, small_tables
 from studies.decisions import PUBLISHED_RUNS, computed
 from studies.decisions import priors as learning
 from studies.decisions.__main__ import TABLES
-from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, by_source, forecasts_of, with_smaller
+from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, by_source, forecasts_of, record, with_smaller
 from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, START
 from studies.decisions.published import read
@@ -31,6 +31,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.power_law import SMALL_SIZES
 from toposcale.forecasting.laws.prior_table import NONE, PRIORS, as_row, priors
 from toposcale.forecasting.laws.priors import PEAK, PUBLISHED
+from toposcale.forecasting.runs.published_run import NEXT_TOKEN
 
 TOKENS = 1e6
 KEYS = ["family", "shape", "setting", "usual"]
@@ -484,3 +485,15 @@ def test_a_pair_is_judged_with_a_prior_without_its_source(published, monkeypatch
     assert asked == [known["multi-power-law"]] * len(asked)
     assert asked
     assert known["multi-power-law"] != known[NONE]
+
+
+def test_record_counts_the_forecasts_of_next_token_runs_alone(published):
+    text, masked = (replace(published[0], objective=objective) for objective in (NEXT_TOKEN, "masked"))
+    masked = replace(masked, facts=replace(masked.facts, model="masked"))
+    row = {"run": text.model, "method": "joint", "known": "alone", "share": 0.5, "reason": "", "actual": 3.0}
+    row |= {"forecast": 3.1, "low": 2.9, "high": 3.2}
+    other_rows = [{"run": "masked"}, {"method": "power_law"}, {"known": "one smaller run known"}, {"reason": "no"}]
+    rows = pd.DataFrame([row, row | {"forecast": 2.7, "high": 2.8, "low": 2.6}, *(row | other for other in other_rows)])
+    [counted] = record(rows, [text, masked]).to_dict("records")
+    assert (counted["n"], counted["coverage"], counted["share"]) == (2, 0.5, 0.5)
+    assert counted["mean_error"] == pytest.approx(0.2)

@@ -150,7 +150,7 @@ def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
     return schemas.TABLES["advice"].frame(
         {name: value for name, value in advice.items() if name in columns}
         | {"sentence": advice.sentence, "on_track": "; ".join(advice.on_track_sentences)}
-        | {"low_confidence_reasons": "; ".join(advice.reasons)}
+        | {"low_confidence_reasons": "; ".join(advice.reasons), "record": str(advice.record or "")}
         | point.key
         for point in advised
         for advice in [point.advice]

@@ -125,7 +125,8 @@ def _advice(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
         return ""
     live = advice[advice["is_live"].astype(bool)]
     if len(live):
-        return str(live.iloc[0]["sentence"])
+        sentence, record = live.iloc[0][["sentence", "record"]]
+        return f"{sentence} Runs like yours: {record}." if record else str(sentence)
     return (
         "the run is finished" if row.get("is_end_known", True) else "none: final_step in its entry says where it ends"
     )

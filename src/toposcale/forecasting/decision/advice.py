@@ -27,6 +27,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import ForecastCurve, Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
+from toposcale.forecasting.laws.record import Record, record_of
 from toposcale.forecasting.results import MappedResult
 from toposcale.forecasting.runs.checks import has_steps_left, refuse_objective
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -124,6 +125,11 @@ class Advice(MappedResult):
             return None
         return when_to_decay(self.law, self.run)
 
+    @property
+    def record(self) -> Record | None:
+        """Record of the forecasts of published runs like this one; None without a forecast."""
+        return record_of(self.run) if isinstance(self.law, Joint) else None
+
     def track(self, reference: Reference) -> Track | None:
         """Return the comparison of the present loss with these runs, where there is one."""
         return next((track for track in self.tracks if track.reference is reference), None)
@@ -171,6 +177,7 @@ class Advice(MappedResult):
             "find_out_first": self._find_out_first,
             "decay": self.decay.as_dict() if self.decay else None,
             "on_track": [track._asdict() for track in self.tracks],
+            "record": self.record.as_dict() if self.record else None,
         }
 
     def _choice_values(self) -> dict[str, Any]:
@@ -257,6 +264,8 @@ class Advice(MappedResult):
                 f"    - {clause}" for clause in wording.known_of_small_run(self.run, self.law, self.no_advice_because)
             ]
             lines += ["  Known all the same:", *known] if known else []
+        if self.record:
+            lines.append(f"  Runs like yours: {self.record}.")
         return wording.wrapped([*lines, f"  => {self.sentence}"], width)
 
 

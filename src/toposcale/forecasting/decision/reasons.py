@@ -7,6 +7,7 @@ from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import OPTIMIZER_OFFSETS, SIZES_KNOWN, decades_away
+from toposcale.forecasting.laws.record import FEWEST_FORECASTS, record_of
 from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.facts import USUAL_ASPECT_RATIOS, is_usual_aspect_ratio
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -105,6 +106,8 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
             f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no other size "
             "is known"
         )
+    if not (record := record_of(run)).suffices:
+        yield f"fewer than {FEWEST_FORECASTS} forecasts of runs like this one are on record: {record}"
     ratios = [run.facts.aspect_ratio, *(row.candidate.target.aspect_ratio for row in decision.candidates)]
     if odd := [ratio for ratio in ratios if not is_usual_aspect_ratio(ratio)]:
         least, most = USUAL_ASPECT_RATIOS
