@@ -127,9 +127,17 @@ def test_batches_of_epochs_are_read_by_the_offered_pattern(text, first, tmp_path
     assert curve.facts.final_step is None
 
 
-def test_log_of_a_later_epoch_alone_is_refused(tmp_path):
-    with pytest.raises(UserError, match="the steps start again in each epoch"):
+def test_log_of_a_later_epoch_is_a_question_without_an_offer(tmp_path):
+    with pytest.raises(UserError, match="the batches of epoch 2 are counted over all epochs is unknown") as refusal:
         loss_curves.read(log_of(tmp_path, "Epoch [2/3] [{step}/9000] loss {loss}"))
+    assert "a pattern matches" not in str(refusal.value)
+
+
+def test_total_of_all_epochs_is_the_last_step(tmp_path):
+    path = log_of(tmp_path, "")
+    path.write_text("".join(f"epoch {1 + step // 2000} step {step}/6000 loss {loss}\n" for step, loss in ROWS))
+    curve = loss_curves.read(path)
+    assert (points(curve), curve.facts.final_step) == (ROWS, 6000)
 
 
 @pytest.mark.parametrize(

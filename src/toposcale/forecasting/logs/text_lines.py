@@ -142,9 +142,11 @@ def _with_one_counter(form: Form, columns: dict[str, np.ndarray]) -> dict[str, n
     """Return columns with the count of a progress bar as the step where no better one is there, and the end of that one."""
     counter = form.counter
     batch, batches = columns.pop("batch", None), columns.pop("batches", None)
-    if "epoch" in columns and not form.total_is_known and not np.any(columns["epoch"] % 1):
+    steps = batch if counter == "batch" else columns.get(counter)
+    epochs = None if form.total_is_known else columns.get("epoch")
+    if epochs is not None and steps is not None and not np.any(epochs % 1) and not go_on_over_epochs(epochs, steps):
         columns.pop(END, None)
-        batches = None  # those of an epoch
+        batches = None  # those of an epoch, perhaps
     if counter == "batch" and batch is not None:
         return columns | {"step": batch} | ({} if batches is None else {END: batches})
     counted = next((form.names.get(at - 1, "") for at, name in form.names.items() if name == END), "")
@@ -156,6 +158,12 @@ def _with_one_counter(form: Form, columns: dict[str, np.ndarray]) -> dict[str, n
         is_rounded = (count % 100 == 0) & (distance > 1) & (distance <= 0.006 * count)
         columns[counter] = np.where(is_rounded, batch, count)
     return columns
+
+
+def go_on_over_epochs(epochs: np.ndarray, steps: np.ndarray) -> bool | None:
+    """Return whether steps (lines,) go on where an epoch begins; None if none begins."""
+    begins = np.diff(epochs) > 0
+    return bool(np.all(np.diff(steps)[begins] >= 0)) if begins.any() else None
 
 
 def gather(lines: Lines) -> Gathered:

@@ -19,7 +19,7 @@ from toposcale.forecasting.logs.line_forms import ABBREVIATED, RANKS, SEVERAL, U
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, TEST, TRAINING, loss_name, names_step_and_loss
 from toposcale.forecasting.logs.rows import ALIGNED, LogError, Rows, half_written
 from toposcale.forecasting.logs.step_lines import GIVE_STEPS, NO_STEP, refuse_wrong_steps, with_steps_of_other_lines
-from toposcale.forecasting.logs.text_lines import Lines, Reading, Readings, counter_in, gather
+from toposcale.forecasting.logs.text_lines import Lines, Reading, Readings, counter_in, gather, go_on_over_epochs
 from toposcale.io.errors import counted
 
 ANY = "an unknown program, with a step and a loss"
@@ -112,16 +112,22 @@ def _without_launcher(readings: Readings) -> tuple[Readings, dict[str, list[int]
 
 
 def _refuse_steps_of_epochs(readings: Readings) -> None:
-    """Raise NotUnderstoodError if steps start again in each epoch, or did so before, and their number is stated."""
+    """Raise NotUnderstoodError if steps start again in each epoch whose length is stated, LogError if they may have."""
     stated = [reading for reading in readings if {"batches", END} & {*reading.form.names.values()}]
     for reading in (reading for reading in stated if reading.form.counts and "epoch" in reading.columns):
         epochs, steps = reading.columns["epoch"], reading.columns[counter_in(reading.columns)]
-        starts_again = np.any(np.diff(steps)[np.diff(epochs) > 0] < 0)
-        is_late = reading.form.counter == "batch" and not reading.form.total_is_known and epochs.min() > 1
-        if reading.kind is Kind.TRAINING and not np.any(epochs % 1) and (starts_again or is_late):
+        if reading.kind is not Kind.TRAINING or np.any(epochs % 1):
+            continue
+        go_on = go_on_over_epochs(epochs, steps)
+        if go_on is False:
             error = NotUnderstoodError("the steps start again in each epoch")
             error.starts_again = True
             raise error
+        if go_on is None and epochs[0] > 1 and reading.form.counter == "batch" and not reading.form.total_is_known:
+            raise LogError(
+                f"whether the batches of epoch {epochs[0]:.0f} are counted over all epochs is unknown: give the log from "
+                "its first epoch on, or a pattern with a step, or with epoch, batch and batches (--pattern)"
+            )
 
 
 def _refuse_two_losses(readings: Readings, lines: Lines) -> None:
