@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.forecasting.runs.schedules import MAX_STEPS
 from toposcale.io.errors import UserError, message_of
 
 CONTRADICTION = "contradiction"
@@ -179,8 +179,8 @@ Revisions = Annotated[str, Field(pattern=r"^[^\x00]*\{step\}[^\x00]*$", json_sch
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 # A checkpoint's step has eight digits in the name of its file.
 Checkpoints = Annotated[Distinct[Annotated[int, Field(ge=0, le=99_999_999)]], Field(min_length=1)]
-Length = Annotated[int, Field(ge=1, le=MOST_STEPS)]
-StepsBefore = Annotated[int, Field(ge=0, le=MOST_STEPS)]
+Length = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+StepsBefore = Annotated[int, Field(ge=0, le=MAX_STEPS)]
 Draws = Annotated[
     int,
     Field(

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 from studies.decisions import single_threaded
 from studies.decisions.published import is_learnt_from
-from toposcale.forecasting.decision.decision_points import FEWEST_ROWS, spread_out
+from toposcale.forecasting.decision.decision_points import MIN_ROWS, spread_out
 from toposcale.forecasting.laws.family_law import FamilyLaw
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prior_table import NONE, as_row
@@ -71,7 +71,7 @@ def is_readable(now: TrainingRun) -> bool:
         refuse_young(now)
     except NoForecast:
         return False
-    return len(now.loss_curve.steps) >= FEWEST_ROWS and now.progress.step >= 2 * now.schedule.warmup_steps
+    return len(now.loss_curve.steps) >= MIN_ROWS and now.progress.step >= 2 * now.schedule.warmup_steps
 
 
 def learnt(runs: Sequence[PublishedRun], processes: int = 2) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from toposcale.forecasting.decision.decision_points import FEWEST_ROWS, SHARES
+from toposcale.forecasting.decision.decision_points import MIN_ROWS, SHARES
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import YOUNG_TOKENS
@@ -44,7 +44,7 @@ def _rows(run: PublishedRun) -> Iterator[dict[str, object]]:
         now = run.first(share)
         is_early = now.progress.step < MIN_WARMUPS * now.schedule.warmup_steps
         track = _track(now)
-        if len(now.loss_curve.steps) < FEWEST_ROWS or is_early or track is None:
+        if len(now.loss_curve.steps) < MIN_ROWS or is_early or track is None:
             continue
         is_usual = track.step >= LEAST_STEPS and track.step * now.tokens_per_step >= YOUNG_TOKENS
         row: dict[str, object] = {"scale": USUAL if is_usual else YOUNGER, "source": run.source}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.analysis.forecasts import FEWEST_RUNS, calibrate, calibrate_on_others, nonconformity
+from toposcale.analysis.forecasts import MIN_RUNS, calibrate, calibrate_on_others, nonconformity
 from toposcale.forecasting.laws.prediction import Prediction
 
 
@@ -22,7 +22,7 @@ def test_the_factor_is_the_order_statistic_of_the_scores():
     """Of 39 scores the ceil(0.95 * 40) = 38th; of 9 the largest, with a coverage of 9 / 10; of 4 nothing is known."""
     assert calibrate(np.arange(1, 40)) == (38.0, 0.95)
     assert calibrate(np.arange(1, 10)) == (9.0, 0.9)
-    few = calibrate([1.0] * (FEWEST_RUNS - 1))
+    few = calibrate([1.0] * (MIN_RUNS - 1))
     assert few.factor == 1.0
     assert np.isnan(few.coverage)
     rescaled, coverage = calibrate([2.0] * 9)(interval(3.0, 0.1))

@@ -13,7 +13,7 @@ from config_reference import keys_of, reference, schema_of_models
 from paths import ROOT
 from toposcale.forecasting.logs import loss_curves
 from toposcale.forecasting.logs.table_files import read_schedule
-from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.forecasting.runs.schedules import MAX_STEPS
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 
@@ -82,16 +82,16 @@ def test_a_number_that_no_memory_holds_is_refused(key, most):
 
 
 def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
-    assert config_reading.schema()["properties"]["training"]["properties"]["steps"]["maximum"] == MOST_STEPS
+    assert config_reading.schema()["properties"]["training"]["properties"]["steps"]["maximum"] == MAX_STEPS
     path = tmp_path / "losses.csv"
-    path.write_text(f"step,loss\n1,3\n{MOST_STEPS},2\n")
+    path.write_text(f"step,loss\n1,3\n{MAX_STEPS},2\n")
     loss_curves.read(path)
     path.write_text("step,loss\n1,3\n1e14,2\n")
     with pytest.raises(
         UserError, match=r"losses.csv: step holds 1e\+14, but .* up to 10,000,000; .*--tokens-per-step\)$"
     ):
         loss_curves.read(path)
-    path.write_text(f"step,learning_rate\n0,3\n{MOST_STEPS + 1},2\n")
+    path.write_text(f"step,learning_rate\n0,3\n{MAX_STEPS + 1},2\n")
     with pytest.raises(UserError, match=r"losses.csv: step: 10,000,001, but a training has at most 10,000,000"):
         read_schedule(path)
 

@@ -497,7 +497,7 @@ def test_every_bar_is_in_the_explorer_to_four_digits():
 
 
 def test_a_large_run_keeps_the_longest_bars_and_says_so(monkeypatch):
-    monkeypatch.setattr(explorer, "MOST_BARS", 500)
+    monkeypatch.setattr(explorer, "MAX_BARS", 500)
     diagrams = figure_tables.diagrams_table()
     made = parts(diagrams=diagrams)
     models = models_of(made)
@@ -535,7 +535,7 @@ def test_a_large_surface_is_thinned_and_its_merge_tree_is_whole(monkeypatch):
     whole = models_of(parts(surfaces=surfaces))[-1]["surfaces"][0]
     plane = surfaces[surfaces["plane"] == most_informative(set(surfaces["plane"]))]
     quarter = -(-len(plane) // 4)
-    monkeypatch.setattr(explorer, "MOST_LOSSES", quarter)
+    monkeypatch.setattr(explorer, "MAX_LOSSES", quarter)
     made = parts(surfaces=surfaces)
     thin = models_of(made)[-1]["surfaces"][0]
     assert "every second is drawn" in made["run"]["notes"][-1]

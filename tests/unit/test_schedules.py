@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toposcale.forecasting.logs.table_files import read_schedule
-from toposcale.forecasting.runs.learning_rate_schedule import MOST_BREAKPOINTS, breakpoints
+from toposcale.forecasting.runs.learning_rate_schedule import MAX_BREAKPOINTS, breakpoints
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
 from toposcale.io.errors import UserError
 
@@ -56,7 +56,7 @@ def test_a_schedule_in_a_file(tmp_path):
 def test_at_most_2000_rows_are_the_schedule(shape, warmup, steps):
     plan = Schedule(shape, 3e-4, steps, min(warmup, steps // 2), 3e-5, decay_start=steps * 3 // 4).rates()
     at = breakpoints(plan)
-    assert len(at) <= MOST_BREAKPOINTS
+    assert len(at) <= MAX_BREAKPOINTS
     back = np.interp(np.arange(len(plan)), at, plan[at])
     assert np.max(np.abs(back - plan)) <= 1e-4 * plan.max()
 

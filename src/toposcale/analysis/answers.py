@@ -10,7 +10,7 @@ from scipy.special import bdtr
 
 from toposcale.analysis.controls import FOLLOWS_RHO, LEVEL, NOT_TESTED, NOTHING, YES, Control
 from toposcale.analysis.decisions import POLICIES
-from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MIN_FORECAST_SHARE
+from toposcale.analysis.forecasts import BASELINES, MIN_COVERAGE, MIN_FORECAST_SHARE
 from toposcale.analysis.methods import METHODS
 from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
@@ -31,16 +31,16 @@ HOW_TO_ADD_A_LOSS = (
     "name a file of losses in the entry of the model (losses: FILE), keep trainer_state.json with the weights, or save "
     "the loss in each checkpoint (loss, val_loss)"
 )
-MOST_NAMED = 5
+MAX_NAMED = 5
 IMPROVES = "Yes"
 """Verdict on forecasts with topology that have less error than the best one without."""
 NOT_SHOWN = "Not shown"
 """Verdict where the interval of a difference holds 0."""
 WORSENS = "No, it makes it worse"
 """Verdict on forecasts with topology that all have more error."""
-FEWEST_FOR_A_VERDICT = 10
+MIN_FOR_A_VERDICT = 10
 """Fewest configurations, and fewest decisions, for a verdict."""
-LEAST_COVERAGE_P = 0.025
+MIN_COVERAGE_P = 0.025
 """Probability, if the nominal coverage were true, of as few covered ends, below which it is refuted: 7 of 10, 16 of 20."""
 
 
@@ -197,7 +197,7 @@ def name_with_source(row: pd.Series) -> str:
 def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:
     """Name the forecast without topology that can be trusted, at the smallest share of training at which one can be judged.
 
-    The method with the least error is trusted if it forecasts at least `FEWEST_FOR_A_VERDICT` configurations, its error is
+    The method with the least error is trusted if it forecasts at least `MIN_FOR_A_VERDICT` configurations, its error is
     below that of the number of parameters, and the coverage of its intervals does not contradict the nominal one.
     """
     rows = _at_smallest_share(evaluation[evaluation["method"].isin(BASELINES)].dropna(subset=["mae"]))
@@ -207,9 +207,9 @@ def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:
     best, others = comparable_methods.iloc[0], comparable_methods.iloc[1:4]
     numbers = ", ".join(f"{_method_words(row.method)} has an error of {row.mae:.3f}" for row in others.itertuples())
     numbers += "." if numbers else ""
-    unsafe = map(_method_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
+    unsafe = map(_method_words, rows.loc[rows["interval_coverage"] < MIN_COVERAGE, "method"])
     if names := " and ".join(unsafe):
-        numbers += f" The intervals of {names} have a coverage below {LEAST_COVERAGE:.0%}."
+        numbers += f" The intervals of {names} have a coverage below {MIN_COVERAGE:.0%}."
     start, coverage = f"From the first {best['fraction']:.0%} of training", f"{best['interval_coverage']:.0%}"
     error = f"{best['mae']:.3f} nats over {counted(int(best['n_forecasts']), 'run')}"
     if obstacles := _obstacles_to_trust(best, rows):
@@ -226,8 +226,8 @@ def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:
 def _obstacles_to_trust(best: pd.Series, rows: pd.DataFrame) -> list[str]:
     """Return the reasons why the method with the least error is not trusted, a clause each."""
     obstacles = []
-    if (count := int(best["n_compared"])) < FEWEST_FOR_A_VERDICT:
-        obstacles.append(f"{count} of the {FEWEST_FOR_A_VERDICT} configurations needed")
+    if (count := int(best["n_compared"])) < MIN_FOR_A_VERDICT:
+        obstacles.append(f"{count} of the {MIN_FOR_A_VERDICT} configurations needed")
     of_size = rows[[METHODS[method].reads == "size" for method in rows["method"]]]
     if METHODS[best["method"]].reads == "size":
         obstacles.append("it reads no loss")
@@ -236,7 +236,7 @@ def _obstacles_to_trust(best: pd.Series, rows: pd.DataFrame) -> list[str]:
     elif len(rows) == 1:
         obstacles.append("no other method has a forecast")
     n = int(best["n_forecasts"])
-    if bdtr(round(best["interval_coverage"] * n), n, CONFIDENCE) < LEAST_COVERAGE_P:
+    if bdtr(round(best["interval_coverage"] * n), n, CONFIDENCE) < MIN_COVERAGE_P:
         obstacles.append(f"its 95% interval covers {best['interval_coverage']:.0%}")
     return obstacles
 
@@ -245,7 +245,7 @@ def answer_topological_forecast(evaluation: pd.DataFrame) -> Answer:
     """Compare each method that reads topology with the best baseline, at the smallest share of training that allows it.
 
     Yes only if the improvement and its interval are above 0, p passes Holm's correction, and at least
-    `FEWEST_FOR_A_VERDICT` configurations have both forecasts.
+    `MIN_FOR_A_VERDICT` configurations have both forecasts.
     """
     topological = [name for name, method in METHODS.items() if method.reads == "topology"]
     baselines = evaluation[evaluation["method"] == evaluation["baseline"]].dropna(subset=["mae"])
@@ -263,7 +263,7 @@ def answer_topological_forecast(evaluation: pd.DataFrame) -> Answer:
     at_share = compared[compared["fraction"] == baseline["fraction"]]
     if at_share.empty:
         return Answer(UNTESTED, text + " No method with topology could forecast from there.")
-    enough = at_share["n_compared"] >= FEWEST_FOR_A_VERDICT
+    enough = at_share["n_compared"] >= MIN_FOR_A_VERDICT
     judged = at_share[enough] if enough.any() else at_share
     # A method whose test could not be made counts among the tests, and is never found.
     passes = holm(at_share["improvement_p"].fillna(1.0).to_numpy(float)) <= LEVEL
@@ -272,7 +272,7 @@ def answer_topological_forecast(evaluation: pd.DataFrame) -> Answer:
     text += f" Topology gives {_error_change(best)} at best."
     numbers = "; ".join(map(_comparison_with_baseline, at_share.to_dict("records"))) + "."
     if not enough.any():
-        numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
+        numbers += f" With fewer than {MIN_FOR_A_VERDICT} configurations there is no verdict."
         count = counted(int(at_share["n_compared"].max()), "configuration")
         return Answer(f"Not tested: {count}", text, numbers)
     if len(better):
@@ -311,8 +311,8 @@ def answer_advice(evaluation: pd.DataFrame) -> Answer:
         f"Mean regret, nats: {costs}. In {int(advised['n_modelled'])} of the {counted(count, 'decision')} the truth is a "
         "law fitted to all runs and not a training."
     )
-    if count < FEWEST_FOR_A_VERDICT:
-        numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
+    if count < MIN_FOR_A_VERDICT:
+        numbers += f" With fewer than {MIN_FOR_A_VERDICT} decisions there is no verdict."
         return Answer(f"Not tested: {counted(count, 'decision')}", text, numbers)
     against = _interval(advised["regret_saved_low"], advised["regret_saved_high"], ".3f")
     numbers += f" Less than always continuing by {advised['regret_saved']:.3f} {against}."
@@ -335,9 +335,9 @@ def answer_live_runs(advice: pd.DataFrame) -> Answer | None:
     sentences = [
         f"{row['model']} at {row['fraction']:.0%}: {row['sentence']}"
         + (f" On track: {row['on_track']}." if row["on_track"] else "")
-        for row in rows[:MOST_NAMED]
+        for row in rows[:MAX_NAMED]
     ]
-    more = len(rows) - MOST_NAMED
+    more = len(rows) - MAX_NAMED
     text = " ".join(sentences) + (f" {more} more are in the table advice." if more > 0 else "")
     short = [_choice_words(row) for row in rows]
     counts = {words: short.count(words) for words in dict.fromkeys(short)}

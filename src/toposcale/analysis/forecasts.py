@@ -15,7 +15,7 @@ from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
 from toposcale.io.errors import NoForecast
 
-FEWEST_RUNS = 5
+MIN_RUNS = 5
 """Finished runs below which an interval stays that of the method, and its coverage unknown."""
 
 
@@ -53,7 +53,7 @@ def calibrate(nonconformities: Sequence[float] | np.ndarray) -> Calibration:
     finite = np.sort(np.asarray(nonconformities, dtype=np.float64))
     finite = finite[np.isfinite(finite)]
     n = len(finite)
-    if n < FEWEST_RUNS:
+    if n < MIN_RUNS:
         return Calibration(1.0, np.nan)
     rank = int(np.ceil(CONFIDENCE * (n + 1)))
     return Calibration(float(finite[min(rank, n) - 1]), CONFIDENCE if rank <= n else n / (n + 1))
@@ -77,7 +77,7 @@ BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss"
 """Baselines: the methods that read only the loss, or only the number of parameters."""
 MIN_FORECAST_SHARE = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
-LEAST_COVERAGE = 0.8
+MIN_COVERAGE = 0.8
 
 
 def forecast_tables(

@@ -26,7 +26,7 @@ from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
 GRADIENT_NORM = "gradients/gradient_norm"
-FEWEST_RATE_POINTS = 4
+MIN_RATE_POINTS = 4
 """Points of the series and the loss that a line is fitted to; three fit nearly any line."""
 
 
@@ -55,8 +55,8 @@ class RateForecaster:
         name = self.series.rpartition("/")[2]
         warm = steps >= max(training.schedule.warmup_steps, 1)
         steps, values, losses = steps[warm], values[warm], losses[warm]
-        if len(steps) < FEWEST_RATE_POINTS:
-            raise NoForecast(f"fewer than {FEWEST_RATE_POINTS} points of {name} with a loss after the warm-up")
+        if len(steps) < MIN_RATE_POINTS:
+            raise NoForecast(f"fewer than {MIN_RATE_POINTS} points of {name} with a loss after the warm-up")
         self._shift = float(max(training.schedule.warmup_steps, 1))
         kept = slice(-max(3, (len(steps) + 1) // 2), None)
         values, losses, times = values[kept], losses[kept], np.log(steps[kept] + self._shift)

@@ -54,9 +54,9 @@ POINTS_OF_A_SCHEDULE = 10
 """Further checkpoints for a learning rate, which is smooth, and takes fewer than other covariates."""
 POINTS_AHEAD = 100
 """Checkpoints for each one that the metric looks ahead, where that is more than one: such losses overlap."""
-MIN_FREEDOM_OF_RUN = 15
+MIN_DEGREES_OF_FREEDOM_OF_RUN = 15
 """Degrees of freedom of a run below which an interval covers less than it says."""
-MIN_FREEDOM = 30
+MIN_DEGREES_OF_FREEDOM = 30
 """The same of all runs together; below it metrics of the promised size are found less often, too."""
 RANK_VARIANCE = 1.06
 """Variance of a rank correlation's Fisher z, relative to Pearson's (Fieller, Hartley and Pearson 1957)."""
@@ -189,7 +189,7 @@ def power(
         return (pool.p_values() <= level).reshape(-1, simulations).mean(axis=1)
 
     n_effective = sum(np.nanmax(run.test.degrees_of_freedom) for run, _ in pairs if run.test)
-    if n_effective < MIN_FREEDOM:
+    if n_effective < MIN_DEGREES_OF_FREEDOM:
         return {}
     guess = np.tanh((ndtri(1 - level / 2) + ndtri(POWER_WANTED)) / np.sqrt(n_effective - 2))
     effects, count = np.minimum(guess * AROUND, LARGEST_EFFECT), SIMULATED_AT_AN_EFFECT
@@ -265,7 +265,7 @@ def pooled_interval(correlations: Floats, variances: Floats) -> tuple[Floats, Fl
     """
     median, count = np.nanmedian(correlations, axis=1), np.isfinite(correlations).sum(axis=1)
     error = np.sqrt(np.nansum(variances, axis=1)) / count * np.where(count > 2, MEDIAN_SD, 1.0)
-    is_wide_enough = (np.nansum(RANK_VARIANCE / variances, axis=1) >= MIN_FREEDOM) & np.isfinite(error)
+    is_wide_enough = (np.nansum(RANK_VARIANCE / variances, axis=1) >= MIN_DEGREES_OF_FREEDOM) & np.isfinite(error)
     error = np.where(is_wide_enough, error, np.nan)
     return median, *_fisher_interval(median, error)
 
@@ -278,8 +278,8 @@ def _fisher_interval(correlation: Floats, error: Floats) -> tuple[Floats, Floats
 
 def z_variance(test: ResidualTest) -> Floats:
     """Return the variance of Fisher's z of correlations (S, M), infinite with too few degrees of freedom."""
-    freedom = test.degrees_of_freedom
-    return np.where(freedom >= MIN_FREEDOM_OF_RUN, RANK_VARIANCE / np.maximum(freedom - 2, 1), np.inf)
+    degrees = test.degrees_of_freedom
+    return np.where(degrees >= MIN_DEGREES_OF_FREEDOM_OF_RUN, RANK_VARIANCE / np.maximum(degrees - 2, 1), np.inf)
 
 
 def placebo(runs: Sequence[ControlledRun], feature: str, models: pd.DataFrame, seed: int) -> dict[str, float]:

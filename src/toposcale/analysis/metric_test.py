@@ -216,8 +216,8 @@ def sentence(row: Mapping[Any, Any], ahead: int, share: float) -> str:
     if row["answer"] == YES:
         interval = f", 95% interval {row['low']:.2f} to {row['high']:.2f}" if np.isfinite(row["low"]) else ""
         return f"Yes: it {what} (correlation {row['estimate']:.2f}{interval}, q = {row['q']:.2g})."
-    could = f"a correlation of {row['detectable']:.2f} or more would be found in {POWER_WANTED:.0%} of such tables"
-    return f"No sign that it {what} (correlation {row['estimate']:.2f}, q = {row['q']:.2g}); {could}."
+    power = f"a correlation of {row['detectable']:.2f} or more would be found in {POWER_WANTED:.0%} of such tables"
+    return f"No sign that it {what} (correlation {row['estimate']:.2f}, q = {row['q']:.2g}); {power}."
 
 
 def _draw_series(axes: "Axes", run: ControlledRun, row: pd.Series) -> None:

@@ -42,7 +42,7 @@ NEGLIGIBLE_GAIN = 0.002
 CLEAR_SLOPE = 3.0
 """Standard errors by which a slope differs from 0 in a sentence; those of neighbours are not independent, so not 2."""
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Matrices or features that a sentence names."""
 
 
@@ -249,7 +249,7 @@ def _odd_sentences(metrics: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str
     norms = last[(last["feature"] == WEIGHT_NORM.feature) & ~np.isfinite(last["value"])]
     if len(norms):
         broken.append(
-            f"at step {norms['step'].iloc[0]:,} there are NaN or infinity in {listed(norms['layer'], MOST_NAMED)}"
+            f"at step {norms['step'].iloc[0]:,} there are NaN or infinity in {listed(norms['layer'], MAX_NAMED)}"
         )
     if broken:
         yield f"Yes: {'; '.join(broken)}."
@@ -263,9 +263,9 @@ def _odd_sentences(metrics: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str
     n_compared = sum(map(len, comparable_layers(values)))
     odd, step = odd_layers(values), f"at step {last['step'].iloc[0]:,}"
     if odd:
-        n_more = len(odd) - MOST_NAMED
+        n_more = len(odd) - MAX_NAMED
         more = f"; and {n_more} more" if n_more > 0 else ""
-        yield f"{'Also' if broken else 'Yes'}, {step}: {'; '.join(map(str, odd[:MOST_NAMED]))}{more}."
+        yield f"{'Also' if broken else 'Yes'}, {step}: {'; '.join(map(str, odd[:MAX_NAMED]))}{more}."
     elif n_compared:
         none = f"of {counted(n_compared, 'matrix', 'matrices')} none is an outlier among the same ones of other blocks"
         yield f"Nothing{' else' if broken else ''}: {none}, {step}."
@@ -303,4 +303,4 @@ def _changed_sentences(weights: pd.DataFrame) -> Iterator[str]:
         if name in SUMMARY and f"{ratio:.3g}" != "1"
     ]
     if named:
-        yield f"Of the whole model: {', '.join(named[:MOST_NAMED])}."
+        yield f"Of the whole model: {', '.join(named[:MAX_NAMED])}."

@@ -23,7 +23,7 @@ from toposcale.io import schemas
 from toposcale.io.errors import UserError
 
 PARAMETERS = 4
-FEWEST_CHECKPOINTS = PARAMETERS + 4
+MIN_CHECKPOINTS = PARAMETERS + 4
 
 
 class ScoreLaw(NamedTuple):
@@ -57,8 +57,8 @@ def fit_score_law(losses: np.ndarray, scores: np.ndarray) -> ScoreLaw:
     losses, scores = np.asarray(losses, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     usable = np.isfinite(losses) & np.isfinite(scores)
     losses, scores = losses[usable], scores[usable]
-    if len(losses) < FEWEST_CHECKPOINTS:
-        raise ValueError(f"{len(losses)} checkpoints have a loss and a score; {FEWEST_CHECKPOINTS} are needed at least")
+    if len(losses) < MIN_CHECKPOINTS:
+        raise ValueError(f"{len(losses)} checkpoints have a loss and a score; {MIN_CHECKPOINTS} are needed at least")
     if scores.min() < 0 or scores.max() > 1:
         raise ValueError("the score is not a number from 0 to 1")
     low, high = float(losses.min()), float(losses.max())

@@ -1,4 +1,4 @@
-"""The laws of the benchmark: each by the name of its row, made anew for each use."""
+"""The laws of the benchmark: each by the name of its row, a new one for each use."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -9,10 +9,10 @@ from toposcale.io.errors import UserError, did_you_mean, one_line
 
 UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}
 
-LEAST_PARAMETERS = 1000
+MIN_PARAMETERS = 1000
 """Least number of parameters of a language model."""
 
-MOST_PARAMETERS = 1e15
+MAX_PARAMETERS = 1e15
 """Largest number of parameters."""
 
 
@@ -54,8 +54,8 @@ def number(
 
 def parameters(value: Any, what: str) -> float | None:
     """Return a number of parameters, or None; raise UserError if it is outside the range of language models."""
-    n_parameters = number(value, what, 1, MOST_PARAMETERS)
-    if n_parameters is not None and n_parameters < LEAST_PARAMETERS:
+    n_parameters = number(value, what, 1, MAX_PARAMETERS)
+    if n_parameters is not None and n_parameters < MIN_PARAMETERS:
         raise UserError(f"{what}: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million")
     return n_parameters
 

@@ -13,7 +13,7 @@ from toposcale.forecasting.runs.curves import rise
 PATIENCE = 200
 """Steps after which a spike should have come back."""
 
-FEWEST_ROWS = 5
+MIN_ROWS = 5
 """Fewest rows whose median is the loss now."""
 
 PROGRESS = 1.05
@@ -62,7 +62,7 @@ def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
     """Return the alerts at the last row of a training log (n_rows,), in nats per token; at most one of each kind.
 
     `NOT_FINITE`: a loss of the last `PATIENCE` steps is NaN or infinite. `SPIKE`: the median of the last `PATIENCE` steps,
-    and at least `FEWEST_ROWS` rows, lies above the lowest level before by 3% and six times the noise.
+    and at least `MIN_ROWS` rows, lies above the lowest level before by 3% and six times the noise.
     """
     steps, losses = (np.asarray(rows, dtype=np.float64)[-_WINDOW:] for rows in (steps, losses))
     recent, finite = steps > steps.max(initial=0.0) - PATIENCE, np.isfinite(losses)
@@ -70,7 +70,7 @@ def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
     if len(broken := np.flatnonzero(recent & ~finite)):
         result.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), "the loss is not a finite number"))
     finite_steps, values = steps[finite], losses[finite]
-    if risen := rise(values, max(FEWEST_ROWS, int(np.sum(recent & finite)))):
+    if risen := rise(values, max(MIN_ROWS, int(np.sum(recent & finite)))):
         since = int(np.flatnonzero(values <= risen.lowest * (1 + 1e-9))[-1]) + 1
         message = f"the loss is {risen.now:.4g}, was {risen.lowest:.4g}, and has not come back"
         result.append(Alert(AlertKind.SPIKE, int(finite_steps[min(since, len(finite_steps) - 1)]), message))

@@ -14,7 +14,7 @@ from toposcale.features.names import feature_name, short_layer
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import ALL_LAYERS
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 OF_LAYERS = (WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature, "stable_rank")
 """Features whose change is told layer by layer."""
 

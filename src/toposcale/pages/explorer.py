@@ -17,10 +17,10 @@ from toposcale.landscape.plane_names import most_informative
 from toposcale.pages import templates
 from toposcale.pages.chart_data import columns, described, keys_of, rounded
 
-MOST_BARS = 700_000
+MAX_BARS = 700_000
 """Bars on a page; of larger runs each diagram keeps its longest ones. About seven bytes a bar."""
 
-MOST_LOSSES = 600_000
+MAX_LOSSES = 600_000
 """Losses of surfaces on a page; of larger runs the grids are thinned. About four bytes a loss."""
 
 BAR_DIGITS = 4
@@ -61,7 +61,7 @@ def parts(
         surfaces = pd.DataFrame(columns=["model", "step", "x", "y", "loss"])
     else:
         surfaces = surfaces[surfaces["plane"] == most_informative(set(surfaces["plane"]))]
-    stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / MOST_LOSSES))))  # of the rows and columns of each surface
+    stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / MAX_LOSSES))))  # of the rows and columns of each surface
     sizes = models.drop_duplicates("model").set_index("model")["n_parameters"]
     page_parts: dict[str, dict[str, Any]] = {
         "run": {
@@ -102,14 +102,14 @@ def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces
 
 
 def _longest(diagrams: pd.DataFrame) -> tuple[int | None, int, int]:
-    """Return the most bars a diagram may keep for a total of `MOST_BARS` (None: all), bars kept, and all bars."""
+    """Return the most bars a diagram may keep for a total of `MAX_BARS` (None: all), bars kept, and all bars."""
     sizes = diagrams.groupby(["model", "step", "source", "layer", "dimension"], observed=True).size().to_numpy()
     total = int(sizes.sum())
-    if total <= MOST_BARS:
+    if total <= MAX_BARS:
         return None, total, total
     # At index k - 1: number of bars that are kept if a diagram may keep k.
     kept = np.cumsum(len(sizes) - np.cumsum(np.bincount(sizes)))
-    longest = max(1, int(np.searchsorted(kept, MOST_BARS, side="right")))
+    longest = max(1, int(np.searchsorted(kept, MAX_BARS, side="right")))
     return longest, int(kept[longest - 1]), total
 
 

@@ -33,7 +33,7 @@ EARLIEST = 0.15
 LATEST = 0.75
 """Largest such share."""
 
-FEWEST_ROWS = 5
+MIN_ROWS = 5
 """Rows of the base run before a point, as the program asks for."""
 
 
@@ -92,7 +92,7 @@ def decision_points(runs: Sequence[PublishedRun], at: Sequence[float] = SHARES) 
 MOST_RUNS = 40
 """Runs of a family whose ends are forecast, for time: neighbours differ little."""
 
-MOST_POINTS = 60
+MAX_POINTS = 60
 """Decision points of a family and shape that are judged, for time."""
 
 FEWEST_POINTS = 5
@@ -107,13 +107,13 @@ def judged_runs(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
 def judged_points(runs: Sequence[PublishedRun], at: Sequence[float] = SHARES) -> list[DecisionPoint]:
     """Return the decision points that are judged.
 
-    Of each family, schedule and usual or odd shapes at most `MOST_POINTS`; none where there are fewer than `FEWEST_POINTS`.
+    Of each family, schedule and usual or odd shapes at most `MAX_POINTS`; none where there are fewer than `FEWEST_POINTS`.
     """
 
     def key(point: DecisionPoint) -> tuple[str, str, bool]:
         return point.base.family, point.base.shape, point.is_usual
 
-    return _thinned(list(decision_points(runs, at)), key, MOST_POINTS, FEWEST_POINTS)
+    return _thinned(list(decision_points(runs, at)), key, MAX_POINTS, FEWEST_POINTS)
 
 
 def _thinned(items: Sequence[Any], key: Callable[[Any], Any], most: int, fewest: int = 1) -> list[Any]:
@@ -165,7 +165,7 @@ def _of_constant(runs: Sequence[PublishedRun], at: Sequence[float]) -> Iterator[
                     if other.n_parameters >= LARGER * base.n_parameters and rows.sum() >= 2 and not rows.all():
                         starts.append(Start(other, other.cut(bought), other.loss_at(bought)))
                 now = whole.first(share)
-                if starts and len(now.steps) >= FEWEST_ROWS:
+                if starts and len(now.steps) >= MIN_ROWS:
                     loss = base.loss_at(min(length, base.steps[-1]))
                     yield DecisionPoint(base, whole, now, loss, tuple(starts), smaller)
 
@@ -188,6 +188,6 @@ def _of_decaying(runs: Sequence[PublishedRun]) -> Iterator[DecisionPoint]:
             if other.n_parameters < LARGER * base.n_parameters or not EARLIEST <= share <= LATEST:
                 continue
             now = base.first(share)
-            if len(now.steps) >= FEWEST_ROWS:
+            if len(now.steps) >= MIN_ROWS:
                 start = Start(other, other, float(other.losses[-1]))
                 yield DecisionPoint(base, base, now, float(base.losses[-1]), (start,), smaller)

@@ -49,7 +49,7 @@ MATERIAL_DIFFERENCE = 0.05
 WINDOW = 0.2
 """Last share of the common training, over which two curves are compared."""
 
-FEWEST_FOR_SCATTER = 6
+MIN_FOR_SCATTER = 6
 """Fewest rows of a window from whose scatter the noise is estimated."""
 
 NOISE_ROWS = 9
@@ -248,7 +248,7 @@ def difference_at(axis: Axis, first: Curve, second: Curve, units: tuple[float, f
 
 def _last_difference(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, float]:
     """Return the last of differences (n,) and its standard error, from a fitted line if there are enough rows."""
-    if len(rows) < FEWEST_FOR_SCATTER:
+    if len(rows) < MIN_FOR_SCATTER:
         return float(rows[-1]), _noise_of_difference(first, second)
     x = np.linspace(-1, 0, len(rows))
     slope, value = np.polyfit(x, rows, 1)

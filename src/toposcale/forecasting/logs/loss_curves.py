@@ -21,7 +21,7 @@ from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
 from toposcale.forecasting.runs.curves import has_dropped
 from toposcale.forecasting.runs.facts import CLASSIFICATION, UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
-from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.forecasting.runs.schedules import MAX_STEPS
 from toposcale.forecasting.runs.series import in_order, logged_again, on_grid
 from toposcale.io.errors import UserError, counted
 
@@ -199,12 +199,12 @@ def _as_column(values: Any) -> Any:
 def _joined(series: Series, restarts: Sequence[float]) -> tuple[dict[str, np.ndarray], Sequence[str], Sequence[str]]:
     """Return columns of unique, ascending steps, in which the last value of a step counts; notes, and what is uncertain."""
     steps = series.steps
-    wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
+    wrong = (steps % 1 != 0) | (steps < 0) | (steps > MAX_STEPS)
     if wrong.any():
         tokens = "; are these tokens? Divide them by the tokens per step (--tokens-per-step)"
         raise LogError(
-            f"step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
-            + (tokens if steps[wrong][0] > MOST_STEPS else "")
+            f"step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MAX_STEPS:,}"
+            + (tokens if steps[wrong][0] > MAX_STEPS else "")
         )
     joined = {name: series.of(name) for name in dict.fromkeys(("step", *LOG, *series.values))}
     repeated = np.zeros(len(steps), dtype=bool)

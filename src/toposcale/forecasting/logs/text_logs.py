@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from toposcale.forecasting.amounts import LEAST_PARAMETERS
+from toposcale.forecasting.amounts import MIN_PARAMETERS
 from toposcale.forecasting.logs.grammars import GRAMMARS
 from toposcale.forecasting.logs.line_forms import ABBREVIATED, RANKS, SEVERAL, UNREAD, Kind, split_of_loss
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, TEST, TRAINING, loss_name, names_step_and_loss
@@ -72,7 +72,7 @@ def _read(lines: Lines) -> Rows:
         raise LogError(ALIGNED)
     reasons, on_left_out = _left_out(lines, readings, {**gathered.left_out, **left_out, **of_launcher, **excluded})
     columns, rows = _assembled(_with_common_counter(readings), lines.n_rows)
-    facts = [fact for fact in gathered.facts if fact[1] != PARAMETERS or fact[2] >= LEAST_PARAMETERS]
+    facts = [fact for fact in gathered.facts if fact[1] != PARAMETERS or fact[2] >= MIN_PARAMETERS]
     columns |= _stated(facts, rows)
     own = lines.numbers(_own_rows(readings, rows))
     head = f"read as a text log: {_n_rows(readings):,} of {lines.n_printed:,} lines are those of {program or ANY}"

@@ -10,7 +10,7 @@ from toposcale.forecasting.runs.series import difference_autocorrelation, noise_
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast, did_you_mean
 
-MOST_SPIKES = 0.2
+MAX_SPIKES = 0.2
 """Largest share of the logged losses that may be spikes."""
 
 MIN_WARMUPS = 1.25
@@ -22,7 +22,7 @@ USUAL_WARMUPS = 2
 CHECKABLE_POINTS = 8
 """Fewest points of a curve whose first half can forecast the second."""
 
-LEAST_DECREASE = 0.04
+MIN_DECREASE = 0.04
 """Least decrease of the loss for each tenfold of steps, as a share of it. Of 528 published runs 525 decrease by at least
 0.088, at any share of their steps."""
 
@@ -62,7 +62,7 @@ def refuse_curve(run: TrainingRun) -> None:
         if risen := rise(losses, window):
             raise NoForecast(f"the loss is rising: it is {risen.now:.4g} now and was {risen.lowest:.4g}")
     spikes = float(np.mean(is_spike(run.logged))) if len(run.logged) else 0.0
-    if spikes > MOST_SPIKES:
+    if spikes > MAX_SPIKES:
         raise NoForecast(f"{spikes:.0%} of the logged losses are spikes")
     warm_up = run.losses[np.isfinite(run.losses) & (run.steps >= FIRST_STEPS)][:3]
     highest = max(warm_up.max(initial=0.0), run.loss_curve.losses.max(initial=0.0))
@@ -146,7 +146,7 @@ def refuse_decision_point(run: TrainingRun) -> None:
             "loss has come back"
         )
     decrease, error = _decrease(run)
-    if has_steps_left(run) and decrease < max(LEAST_DECREASE, DECREASE_IN_ERRORS * error):
+    if has_steps_left(run) and decrease < max(MIN_DECREASE, DECREASE_IN_ERRORS * error):
         raise NoForecast(
             f"the loss does not decrease as in published runs: by {decrease:.1%} +- {error:.1%} for each tenfold "
             "of steps, where theirs decreases by 9% and more; ask again when it does"
@@ -191,7 +191,7 @@ def looks_smoothed(run: TrainingRun) -> bool:
     return run.forecasts_training_loss and is_moving_average(run.logged)
 
 
-FEWEST_NOISY_ROWS = 40
+MIN_NOISY_ROWS = 40
 """Rows from which their noise tells whether they are smoothed."""
 
 CRITICAL_DEVIATION = 2.33
@@ -207,7 +207,7 @@ def smoothing_unknown_because(run: TrainingRun) -> str:
     losses = after_warmup(run.steps, run.losses, run.schedule)
     if losses.is_empty or not run.forecasts_training_loss or looks_smoothed(run):
         return ""
-    if (n_rows := len(losses.steps)) < FEWEST_NOISY_ROWS:
+    if (n_rows := len(losses.steps)) < MIN_NOISY_ROWS:
         return f"{n_rows} rows are too few to tell"
     correlation = difference_autocorrelation(*losses)
     if correlation <= -0.5 + CRITICAL_DEVIATION * np.sqrt(0.5 / n_rows):

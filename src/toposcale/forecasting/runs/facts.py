@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, get_arg
 import numpy as np
 
 from toposcale.forecasting.amounts import number, one_of, parameters, text_of, whole_number
-from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.forecasting.runs.schedules import MAX_STEPS
 from toposcale.io.errors import UserError, did_you_mean
 
 
@@ -52,13 +52,13 @@ WEIGHT_AVERAGES: tuple[str, ...] = get_args(WeightAverage)
 CLASSIFICATION = "classification"
 """Objective of a log that is not stated, and that its accuracies and losses suggest."""
 
-LEAST_TOKENS = 64
+MIN_TOKENS = 64
 """Least tokens of a step: a sequence."""
 
-MOST_TOKENS = 1e12
+MAX_TOKENS = 1e12
 """Most tokens of a step."""
 
-LEAST_EPOCHS = 0.01
+MIN_EPOCHS = 0.01
 """Least epochs of a run."""
 
 MOST_EPOCHS = 1e6
@@ -109,12 +109,12 @@ class Fact:
     elsewhere: tuple[str, ...] = ()  # its options in other tools
 
 
-_steps = partial(whole_number, most=MOST_STEPS)
+_steps = partial(whole_number, most=MAX_STEPS)
 _column = partial(text_of, example="train/loss", noun="the name of a column")
 _tokens = partial(
     number,
-    least=LEAST_TOKENS,
-    most=MOST_TOKENS,
+    least=MIN_TOKENS,
+    most=MAX_TOKENS,
     hint=": a step reads sequences x tokens per sequence (--tokens-per-step)",
     example="5e5",
 )
@@ -191,7 +191,7 @@ class StatedFacts(TypedDict, total=False):
         Number,
         Fact(
             "epochs of the whole run over the training text",
-            partial(number, least=LEAST_EPOCHS, most=MOST_EPOCHS, example="4"),
+            partial(number, least=MIN_EPOCHS, most=MOST_EPOCHS, example="4"),
         ),
     ]
     optimizer: Annotated[

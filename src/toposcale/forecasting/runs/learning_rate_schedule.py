@@ -185,7 +185,7 @@ LARGEST_DIFFERENCE = 0.05
 """Share of the peak by which a logged rate may differ from the schedule in the warm-up, which starts in many ways, and
 where rates are printed roundly."""
 
-LEAST_DIFFERENCE = 1e-5
+MIN_DIFFERENCE = 1e-5
 """Share of the peak by which a logged rate may differ anywhere: the rounding of 32-bit rates."""
 
 
@@ -207,7 +207,7 @@ def _refuse_contradiction(
     padded = np.concatenate([[0.0], scheduled])  # before the first step of a warm-up from 0
     nearest = np.stack([padded[row_steps + lead] for lead in (-1, 0, 1, 2)])
     distance = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
-    tolerance = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
+    tolerance = MIN_DIFFERENCE * peak + rounding(rates)[inside]
     if isinstance(schedule, ScheduleTable):
         tolerance = tolerance + _interpolation_error(schedule, row_steps)
     tolerance = np.where(row_steps < np.argmax(scheduled), np.inf, tolerance)
@@ -281,7 +281,7 @@ def _interpolated_rates(steps: np.ndarray, rates: np.ndarray, warmup_steps: floa
 LARGEST_RESIDUAL = 1e-4
 """Largest residual of a recognised shape, as a share of the highest rate."""
 
-FEWEST_ROWS = 4
+MIN_ROWS = 4
 """Fewest rows past the highest rate: a line has two unknowns, a cosine three."""
 
 
@@ -313,7 +313,7 @@ def extrapolated_rates(steps: np.ndarray, rates: np.ndarray, final_step: int) ->
 
 def _extrapolated(past: np.ndarray, logged: np.ndarray, final_step: int) -> np.ndarray | None:
     """Return `extrapolated_rates` of rows (rows,) from the highest rate on."""
-    if len(past) < FEWEST_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):
+    if len(past) < MIN_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):
         return None
 
     def cosine(start: float, lag: int = 0) -> Recognised:
@@ -371,17 +371,17 @@ def longest_warmup(steps: ArrayLike, rates: ArrayLike, peak: float = np.nan) -> 
     return int(times[first] if logged[first + 1] == logged[first] else times[first + 1])
 
 
-MOST_BREAKPOINTS = 2000
+MAX_BREAKPOINTS = 2000
 
 
 def breakpoints(rates: np.ndarray) -> np.ndarray:
-    """Return ascending steps, at most `MOST_BREAKPOINTS`, between which linear interpolation reproduces the rates."""
+    """Return ascending steps, at most `MAX_BREAKPOINTS`, between which linear interpolation reproduces the rates."""
     last = len(rates) - 1
-    if last < MOST_BREAKPOINTS:
+    if last < MAX_BREAKPOINTS:
         return np.arange(last + 1)
     kinks = np.abs(np.diff(rates, 2))
-    sharpest = np.argsort(-kinks, kind="stable")[: MOST_BREAKPOINTS // 3]
+    sharpest = np.argsort(-kinks, kind="stable")[: MAX_BREAKPOINTS // 3]
     sharpest = sharpest[kinks[sharpest] > 1e-9 * rates.max()] + 1
-    even = np.linspace(0, last, MOST_BREAKPOINTS // 3).round().astype(int)
+    even = np.linspace(0, last, MAX_BREAKPOINTS // 3).round().astype(int)
     # Both sides of a kink: a rate that jumps stays where it was up to the jump.
     return np.unique(np.concatenate([even, sharpest, np.minimum(sharpest + 1, last)]))

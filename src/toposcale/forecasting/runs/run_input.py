@@ -33,7 +33,7 @@ from toposcale.io.files import read_json
 CurveInput = str | Path | Mapping[str, Any] | Any
 """A file, a folder, columns by name such as a data frame, a series of losses by step, (n, 2) steps and losses, or rows."""
 
-LEAST_RATIO = 1e-3
+MIN_RATIO = 1e-3
 """Without a peak, a minimum rate is a ratio to it; a value below this bound must be a rate."""
 
 NEEDED = {
@@ -240,7 +240,7 @@ def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _Stated
         return _StatedSchedule(None, stated.get("steps"), stated.get("warmup_steps"))
     if not {"steps", "at"} & stated.keys():
         raise UserError("schedule: steps, the last step of the run, is missing")
-    if "peak" not in stated and 0 < stated.get("final", 0) < LEAST_RATIO:
+    if "peak" not in stated and 0 < stated.get("final", 0) < MIN_RATIO:
         raise UserError(
             f"final (--final): {stated['final']:g} without a peak is a ratio to it: give the peak too (--peak), or a ratio "
             "such as 0.1"

@@ -9,7 +9,7 @@ import numpy as np
 
 from toposcale.io.errors import UserError, did_you_mean
 
-MOST_STEPS = 10_000_000
+MAX_STEPS = 10_000_000
 """Most steps of a training: the learning rate of every step is held in memory."""
 
 # How the rate goes on after the warm-up; wsd is warm-up, stable, decay.
@@ -58,8 +58,8 @@ class Schedule:
             )
         if self.warmup_steps < 0:
             raise ValueError(f"warmup_steps: {self.warmup_steps}, but it is at least 0")
-        if not 1 <= self.steps <= MOST_STEPS:
-            raise ValueError(f"steps: {self.steps}, but a training has 1 to {MOST_STEPS:,}")
+        if not 1 <= self.steps <= MAX_STEPS:
+            raise ValueError(f"steps: {self.steps}, but a training has 1 to {MAX_STEPS:,}")
         if self.shape != "wsd":
             return
         if self.decay_start is None:
@@ -114,8 +114,8 @@ class ScheduleTable:
         steps, rates = np.array(self.at), np.array(self.values)
         if len(rates) != len(steps) or len(steps) < 2 or steps[0] not in (0, 1) or np.any(np.diff(steps) <= 0):
             raise ValueError("step: ascending from 0 or 1, in two rows at least, and a learning_rate in each")
-        if steps[-1] > MOST_STEPS:
-            raise ValueError(f"step: {steps[-1]:,}, but a training has at most {MOST_STEPS:,} steps")
+        if steps[-1] > MAX_STEPS:
+            raise ValueError(f"step: {steps[-1]:,}, but a training has at most {MAX_STEPS:,} steps")
         if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
             raise ValueError("learning_rate: finite and at least 0 in every row, and not 0 in all")
 

@@ -63,13 +63,13 @@ def bin_medians(
     return (steps[lower] + steps[upper]) / 2, (sorted_in_bins[lower] + sorted_in_bins[upper]) / 2
 
 
-FEWEST_FOR_NOISE = 7
+MIN_FOR_NOISE = 7
 """Fewest values from which their noise is estimated."""
 
 
 def noise_of(log_losses: np.ndarray) -> float:
     """Estimate the standard deviation of the noise of a series (0 if too short) by the MAD of its fourth differences."""
-    if len(log_losses) < FEWEST_FOR_NOISE:
+    if len(log_losses) < MIN_FOR_NOISE:
         return 0.0
     # Second differences of a dozen validation losses are curvature: they exceed the noise of replicates fivefold.
     return float(1.4826 * np.median(np.abs(np.diff(log_losses, 4))) / np.sqrt(70))
