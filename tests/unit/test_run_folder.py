@@ -84,6 +84,8 @@ def test_advise_run_reads_a_log_by_its_pattern(run, tmp_path):
 def test_advise_command_refuses_options_with_a_run(run, capsys):
     assert main(["advise", str(run), "--n-parameters", "25M", "--sizes", "100M"]) == 1
     assert "--n-parameters and --sizes: not used with the folder of a run" in capsys.readouterr().err
+    assert main(["advise", str(run), "--latex"]) == 1
+    assert "--latex: not used with the folder of a run" in capsys.readouterr().err
 
 
 def test_a_run_that_has_not_begun_is_said(run):

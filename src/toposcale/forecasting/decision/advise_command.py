@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
 def _advise_run(options: argparse.Namespace, width: int | None) -> None:
     from toposcale import advise_run  # it reads tables, which needs more than a curve does
 
-    not_used = (*run_options.OPTIONS, "sizes", "known", "remaining", "target_loss", "plot")
+    not_used = (*run_options.OPTIONS, "sizes", "known", "remaining", "target_loss", "plot", "csv", "latex")
     if stated := [option(name) for name in not_used if getattr(options, name)]:
         raise UserError(f"{' and '.join(stated)}: not used with the folder of a run; its configuration says it")
     advice = advise_run(options.curve)
