@@ -77,20 +77,24 @@ _COMPLETION = "--print-completion"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 1 for an error in the input, 2 for a wrong command."""
     given = sys.argv[1:] if arguments is None else arguments
-    parser = _parser(given)
-    if not given:
-        parser.print_help()
-        return 0
-    if "" in given:  # a folder "" would be the current one
-        parser.error("one of the arguments is empty, such as a variable of the shell that is not set")
-    # argparse takes -25e6 for an option, but nothing that begins with a space.
-    options = parser.parse_args([f" {text}" if _is_negative(text) else text for text in given])
-    if getattr(options, "quiet", False):
-        warnings.simplefilter("ignore")
+    options = argparse.Namespace()
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
+        parser = _parser(given)
+        if not given:
+            parser.print_help()
+            return 0
+        if "" in given:  # a folder "" would be the current one
+            parser.error("one of the arguments is empty, such as a variable of the shell that is not set")
+        # argparse takes -25e6 for an option, but nothing that begins with a space.
+        options = parser.parse_args([f" {text}" if _is_negative(text) else text for text in given])
+        if getattr(options, "quiet", False):
+            warnings.simplefilter("ignore")
         if getattr(options, "plot", None):  # what is wrong with it is said before minutes of work
             import_module("toposcale.forecasting.pictures").kind_of(options.plot)
+        if getattr(options, "latex", False):
+            with needs_extra("watch", "--latex"):
+                import_module("jinja2")
         options.function(options)
     except (UserError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # of `... | head`

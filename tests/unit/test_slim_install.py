@@ -33,6 +33,7 @@ EXTRAS = {
         "pydantic",
         "ripser",
         "seaborn",
+        "shtab",
         "sklearn",
         "snakemake",
         "yaml",
@@ -58,6 +59,9 @@ COMMANDS = [
     (["advise", "missing.csv", "--plot", "a.png"], "a picture needs matplotlib: pip install 'toposcale[plot]'"),
     (["curves", "losses.csv", "losses.csv", *NAMED], ""),
     (["check", "losses.csv"], ""),
+    (["check", "missing.csv", "--latex"], "--latex needs jinja2: pip install 'toposcale[watch]'"),
+    (["run", "mine.yaml"], "run needs snakemake: pip install 'toposcale[workflow]'"),
+    (["--print-completion", "bash"], "--print-completion needs shtab: pip install 'toposcale[completion]'"),
     (["test-metric", "metric.csv", "--metric", "mine"], ""),
     (["benchmark", "--plot", "a.png"], "a picture needs matplotlib: pip install 'toposcale[plot]'"),
     (["watch", "run"], "watch needs matplotlib: pip install 'toposcale[watch]'"),
@@ -105,7 +109,7 @@ def test_a_command_of_a_slim_install_works_or_names_an_extra(folder, arguments, 
 
 
 def test_every_command_is_tried_in_a_slim_install():
-    assert {arguments[0] for arguments, _ in COMMANDS} == __main__._COMMANDS.keys()
+    assert {arguments[0] for arguments, _ in COMMANDS} == {*__main__._COMMANDS, "--print-completion"}
 
 
 def test_help_of_every_command_works_in_a_slim_install(folder):

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, needs_extra
 
 PACKAGE = Path(__file__).resolve().parents[1]
 HOME = PACKAGE / "_workflow" if (PACKAGE / "_workflow").is_dir() else PACKAGE.parents[1]
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Run Snakemake, say where the results are, and exit with its status."""
-    if not find_spec("snakemake"):
-        raise UserError("run needs snakemake: pip install 'toposcale[workflow]'")
+    with needs_extra("workflow", "run"):
+        import_module("snakemake")
     reader = [sys.executable, str(HOME / "workflow/config_reading.py")]
     # Snakemake runs code that it finds in a configuration, so the file is read here first.
     if subprocess.run([*reader, "check", given.configuration], check=False).returncode:

@@ -134,7 +134,4 @@ def show(result: Result, options: argparse.Namespace, text: str | None = None) -
 
 def latex(table: "pd.DataFrame") -> str:
     """Return a table for a paper."""
-    try:
-        return table.to_latex(index=table.index.name is not None, escape=True, na_rep="", float_format="%.4g")
-    except ImportError as error:
-        raise UserError("--latex needs jinja2: pip install 'toposcale[watch]'") from error
+    return table.to_latex(index=table.index.name is not None, escape=True, na_rep="", float_format="%.4g")
