@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,9 @@ def answer(path):
     try:
         curve = loss_curves.read(path)
     except UserError as error:
+        if "with a loss: --pattern" in str(error):
+            option = shlex.split(str(error).partition("with a loss: ")[2])
+            assert len(loss_curves.read(path, pattern=option[1]).columns["step"]) > 1
         return {"question": " ".join(str(error).removeprefix(f"{path}: ").split()[:6])}
     n, n_validation = (
         int(np.sum(~np.isnan(curve.columns.get(name, np.empty(0))))) for name in ("loss", "validation_loss")

@@ -69,19 +69,21 @@ def read(content: bytes, pattern: str) -> Rows:
         count = counted(len(others), "line holds", "lines hold")
         text = f"line {numbers[others[0]]:,} ({lines[others[0]].strip()[:80]!r})"
         notes.append(f"{count} the word loss and no match, the first: {text}")
-    _count_over_epochs(columns)
-    notes += with_steps(columns, precedes=False)
+    columns = _with_steps_of_epochs(columns)
+    columns, note = with_steps(columns, precedes=False)
+    notes += note
     return Rows(columns, "text log", tuple(notes), lines=np.array(numbers)[rows])
 
 
-def _count_over_epochs(columns: dict[str, np.ndarray]) -> None:
-    """Make steps of the groups epoch, batch and batches: (epoch - 1) x batches + batch, or epoch x batches + batch."""
+def _with_steps_of_epochs(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return columns with steps of the groups epoch, batch and batches: (epoch - first epoch) x batches + batch."""
     if not columns.keys() >= _OF_EPOCHS:
-        return
-    epoch, batch, batches = (columns.pop(name) for name in ("epoch", "batch", "batches"))
+        return columns
+    epoch, batch, batches = (columns[name] for name in ("epoch", "batch", "batches"))
     if len(np.unique(batches[np.isfinite(batches)])) > 1:
         raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
-    columns.setdefault("step", (epoch - min(np.nanmin(epoch), 1)) * batches + batch)
+    steps = (epoch - min(np.nanmin(epoch), 1)) * batches + batch
+    return {"step": steps} | {name: values for name, values in columns.items() if name not in _OF_EPOCHS}
 
 
 def _lines(content: bytes) -> tuple[list[str], list[int]]:
@@ -138,7 +140,7 @@ def suggested(content: bytes, *, starts_again: bool = False) -> str:
             continue
         form = form_of(key)
         names = _names_of_epochs(form.names) if starts_again else form.names
-        if form.reason not in NEVER_OFFERED and (pattern := _pattern_of(alike[:_MOST_ALIKE], names)):
+        if len(alike) > 1 and form.reason not in NEVER_OFFERED and (pattern := _pattern_of(alike[:_MOST_ALIKE], names)):
             return pattern
     return ""
 

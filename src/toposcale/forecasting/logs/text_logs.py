@@ -8,7 +8,7 @@ step has that of the line before or after it where a program is known to print i
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -82,7 +82,8 @@ def _read(lines: Lines) -> Rows:
         for row, _, value in gathered.facts
         if (row, _, value) not in facts
     ][:1]
-    notes += with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
+    columns, note = with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
+    notes += note
     columns |= {"value": columns.pop("loss")} if program == "MLflow" else {}
     headers = tuple(
         frozenset(np.searchsorted(rows, [*before]).tolist())
@@ -325,30 +326,35 @@ def _stated(facts: Sequence[tuple[int, str, float]], rows: np.ndarray) -> dict[s
     return columns
 
 
-def with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
-    """Give evaluations without a step that of the row before or, if they precede theirs, after them; return a note."""
+def with_steps(columns: Mapping[str, np.ndarray], *, precedes: bool) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the columns, in which evaluations without a step have that of the row before, and a note.
+
+    precedes: whether they are logged before the step that they belong to, and so have that of the row after them.
+    """
+    columns = dict(columns)
     counters = [name for name in columns if name in COUNTERS]
     for name, other in itertools.permutations(counters, 2):
-        _fill_counter(columns[name], columns[other])
+        columns[name] = _filled_counter(columns[name], columns[other])
     has_step = ~np.all([np.isnan(columns[name]) for name in counters], axis=0) if counters else np.empty(0, bool)
     if has_step.all() or not has_step.any():
-        return []
+        return columns, []
     rows = np.flatnonzero(has_step)
     at = np.searchsorted(rows, np.arange(len(has_step))) - (not precedes)
     source = rows[np.clip(at, 0, len(rows) - 1)]
-    for name in (*counters, END, "epoch"):
-        if name in columns:
-            columns[name] = np.where(has_step, columns[name], columns[name][source])
+    for name in (name for name in (*counters, END, "epoch") if name in columns):
+        columns[name] = np.where(has_step, columns[name], columns[name][source])
     place = "after" if precedes else "before"
     count = counted(int(np.sum(~has_step)), "validation loss has", "validation losses have")
-    return [f"{count} no step: that of the row {place} each was taken"]
+    return columns, [f"{count} no step: that of the row {place} each was taken"]
 
 
-def _fill_counter(counts: np.ndarray, others: np.ndarray) -> None:
-    """Fill in a counter (rows,) where only another one is stated, in proportion from the row before that states both."""
+def _filled_counter(counts: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return a counter (rows,), where only another one is stated in proportion from the row before that states both."""
     both, missing = np.flatnonzero(~np.isnan(counts + others)), np.flatnonzero(np.isnan(counts) & ~np.isnan(others))
-    if len(both) > 1 and len(missing):
-        advances = (np.abs(np.diff(values[both])).sum() for values in (counts, others))
-        ratio = np.divide(*advances)
-        before = both[np.maximum(np.searchsorted(both, missing) - 1, 0)]
-        counts[missing] = np.round(counts[before] + (others[missing] - others[before]) * ratio)
+    if len(both) < 2 or not len(missing):
+        return counts
+    advances = (np.abs(np.diff(values[both])).sum() for values in (counts, others))
+    before = both[np.maximum(np.searchsorted(both, missing) - 1, 0)]
+    filled = counts.copy()
+    filled[missing] = np.round(counts[before] + (others[missing] - others[before]) * np.divide(*advances))
+    return filled
