@@ -158,6 +158,11 @@ class Inputs:
         """Return the checkpoints of a model whose diagrams are compared, by source."""
         return {source: self.steps(source)(job) for source, models in self.plan.compared.items() if job.model in models}
 
+    def moved_weights(self, job: Job) -> list[str]:
+        """Return the checkpoints of a model whose weights are compared; published ones may be removed by then."""
+        stay = job.model in self.with_own_weights and job.model in self.plan.compared.get("weights", ())
+        return self.checkpoints("weights")(job) if stay else []
+
     def allow_missing(self, job: Job) -> bool:
         """Return whether a checkpoint may be left out: one that is trained here, and damaged, can be made again."""
         return job.model not in self.plan.trained

@@ -356,8 +356,11 @@ def test_distances_are_of_every_source_that_a_model_has(inputs_of):
     assert set(a) - set(b) == {"embeddings"}
     clouds = inputs.of_model("embeddings", inputs.paths.clouds, inputs.plan.diverging)
     assert [len(clouds(Job(model=model))) for model in "ab"] == [3, 0]
+    checkpoints = [inputs.weights("a", step) for step in (0, 10, 20)]
+    assert inputs.moved_weights(Job(model="a")) == checkpoints
     without = inputs_of(weights={"distances": False})
     assert "weights" not in without.compared_steps(Job(model="a"))
+    assert without.moved_weights(Job(model="a")) == []
 
 
 def test_an_analysis_is_made_where_its_subject_is(tables_of):

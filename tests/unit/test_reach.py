@@ -21,7 +21,7 @@ NEVER = {
     "corpus": f"{CURVES}|{BRIDGE}|homology|landscape|features|checkpoints|training/(gpt|trainer)",
     "train": f"{CURVES}|{BRIDGE}|homology|landscape|features|checkpoints",
     **dict.fromkeys(["weight_features", "vectors"], f"{CURVES}|{BRIDGE}|landscape|training"),
-    "diagram_distances": f"{CURVES}|{BRIDGE}|landscape|training|checkpoints",
+    "diagram_distances": f"{CURVES}|{BRIDGE}|landscape|training",
     "trajectory": f"{CURVES}|{BRIDGE}|landscape|training|checkpoints",
     "embeddings": f"{CURVES}|{BRIDGE}|landscape",
     **dict.fromkeys(["loss_landscape", "training_path"], f"{CURVES}|{BRIDGE}|homology/neural_persistence"),

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
+import diagram_distances as script
 import toposcale
 from toposcale.features.feature import COSINE, RELATIVE_CHANGE, SUBSPACE_OVERLAP
 from toposcale.features.weight_changes import relative_changes, weight_changes
+from toposcale.io import tables
 from toposcale.io.schemas import ALL_LAYERS
 
 
@@ -45,6 +48,17 @@ def test_relative_changes_leave_out_what_was_zero_and_keep_nan():
     assert features["same"] == {RELATIVE_CHANGE: 0.0}
     assert np.isnan(features["broken"][RELATIVE_CHANGE])
     assert np.isnan(features[ALL_LAYERS][RELATIVE_CHANGE])
+
+
+def test_moves_of_a_run_are_those_of_measured_layers_between_checkpoints(tmp_path):
+    """The job that compares consecutive checkpoints; the third one could not be measured."""
+    layers = {"a": np.eye(4, 3), "frozen": np.eye(2)}
+    files = [str(tmp_path / f"step-{step}.safetensors") for step in range(4)]
+    for step, file in enumerate(files):
+        save_file({"a": (1 + step) * layers["a"], "frozen": layers["frozen"]}, file)
+    measured = tables.diagram_rows({"a": [np.array([[0.0, 1.0]])]}, model="m", step=0, source="weights")
+    changes = list(script.moves([measured, measured, None, measured], files))
+    assert changes == [{"a": {RELATIVE_CHANGE: 1.0}, ALL_LAYERS: {RELATIVE_CHANGE: 1.0}}, {}, {}]
 
 
 def test_subspace_overlap_of_equal_spans_is_1_of_disjoint_ones_0():

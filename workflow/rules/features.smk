@@ -75,6 +75,7 @@ rule diagram_distances:
     input:
         **{source: INPUTS.of_model(source, PATHS.diagrams, models) for source, models in PLAN.compared.items()},
         clouds=INPUTS.of_model("embeddings", PATHS.clouds, PLAN.diverging),
+        moved=INPUTS.moved_weights,
     output:
         features=PATHS.distances,
     log:

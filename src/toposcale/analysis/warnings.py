@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.features import weights  # noqa: F401  # registers features on import
-from toposcale.features.feature import FROBENIUS_NORM
+from toposcale.features.feature import FROBENIUS_NORM, RELATIVE_CHANGE
 from toposcale.features.registry import lookup
 from toposcale.homology.distances import KINDS
 from toposcale.io import schemas
@@ -69,7 +69,7 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         other_rows = bad[~bad["layer"].isin([*nan_layers, schemas.ALL_LAYERS] if nan_layers else [])]
         if nan_layers:  # the largest weight of the model, the unit of this feature in every layer, is NaN
             other_rows = other_rows[other_rows["feature"] != "neural_persistence_p2"]
-        is_distance = other_rows["feature"].str.endswith(KINDS)
+        is_distance = other_rows["feature"].str.endswith((*KINDS, RELATIVE_CHANGE))
         layers_before = [*nan_layers_before, schemas.ALL_LAYERS] if nan_layers_before else []
         other_rows = other_rows[~(is_distance & other_rows["layer"].isin(layers_before))]
         for name, layers in other_rows.groupby("feature")["layer"]:
