@@ -1,10 +1,15 @@
 """The wheel in an empty environment: the lines for users of the library alone run there, without torch or snakemake."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
@@ -209,3 +214,100 @@ def test_fingerprints_are_those_of_the_clone(with_workflow, tmp_path):
         folder=tmp_path,
     )
     assert done.stdout.split() == [fingerprint.fingerprint(name) for name in names]
+
+
+def watched(toposcale, folder, *command):
+    """What the page of `toposcale watch` says of the first model of a folder."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    watch = [toposcale, "watch", *command, "--port", "0", "--every", "0.2"]
+    with subprocess.Popen(watch, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = process.stdout.readline().split()[0]
+            while True:  # before the first look there is no model
+                with suppress(HTTPError), urlopen(address + "data/model-0") as part:
+                    return json.load(part)["advice"]
+        finally:
+            process.kill()
+
+
+PLAIN_TRAINING = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+text = torch.randint(0, 16, (400,))
+model = nn.Sequential(nn.Embedding(16, 64), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 16))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+with open("my-run/log.csv", "w") as log:
+    print("step,train_loss,val_loss", file=log)
+    for step in range(1, 121):
+        loss = nn.functional.cross_entropy(model(text[:199]), text[1:200])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            validation = nn.functional.cross_entropy(model(text[200:399]), text[201:400])
+        print(step, loss.item(), validation.item() if step % 5 == 0 else "", sep=",", file=log)
+        if step % 20 == 0:
+            torch.save(model.state_dict(), f"my-run/step-{step}.pt")
+"""
+
+
+def test_a_plain_training_is_checked_compared_and_watched(with_workflow, tmp_path):
+    """Random text has nothing to learn, so that the validation loss rises: the run overfits."""
+    python, toposcale = with_workflow / "bin/python", with_workflow / "bin/toposcale"
+    (tmp_path / "my-run").mkdir()
+    assert run(python, "-c", PLAIN_TRAINING, folder=tmp_path).returncode == 0
+    assert "120 steps from 1 to 120" in run(toposcale, "check", "my-run/log.csv", folder=tmp_path).stdout
+    compared = run(toposcale, "compare", "my-run/step-20.pt", "my-run/step-120.pt", folder=tmp_path)
+    assert compared.stdout.split()[:3] == ["layer", "shape", "change"], compared.stderr
+    assert "unrelated" not in compared.stdout
+    size = "--n-parameters", "6224", "--tokens-per-step", "199", "--schedule", "constant", "--warmup-steps", "0"
+    advised = run(toposcale, "advise", "my-run/log.csv", *size, "--steps", "400", folder=tmp_path)
+    assert "the validation loss is rising" in advised.stdout
+    assert "Known all the same:" in advised.stdout
+    (tmp_path / "note.py").write_text("import sys; open('reasons.jsonl', 'a').write(sys.stdin.read())")
+    page = watched(toposcale, tmp_path, "my-run", "--notify", f"{python} note.py")
+    assert page.startswith("Alert: since step 120 the validation loss is rising")
+    assert "Has it finished learning? It no longer improves" in page
+    assert "the training loss has fallen since: overfitting" in page
+    assert "What changed most, and where? The norm of " in page
+
+
+TRAINER = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from toposcale.monitor import TopologyCallback
+
+torch.manual_seed(0)
+texts = (torch.arange(8) + torch.arange(64)[:, None]) % 16
+data = [{"input_ids": text, "labels": text} for text in texts]
+model = GPT2LMHeadModel(GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2))
+callback = TopologyCallback("topology", "watched", every=5, when_busy="wait", tensorboard=False)
+quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_steps": 1}
+arguments = TrainingArguments("out", max_steps=20, learning_rate=1e-2, **quiet)
+Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()
+"""
+
+
+def test_a_trainer_with_the_monitor_is_watched(with_workflow, tmp_path):
+    done = run(with_workflow / "bin/python", "-c", TRAINER, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "topology/models/watched.json").read_text())
+    assert (facts["optimizer"], facts["final_step"], facts["tokens_per_step"]) == ("adamw", 20, 64)
+    page = watched(with_workflow / "bin/toposcale", tmp_path, "topology")
+    assert "Has it finished learning? Still learning: at the present slope" in page
+    assert "Between two checkpoints " in page
+    assert page.endswith("The last of 20 steps is done.")
+
+
+def test_two_logs_are_compared_for_a_paper(with_workflow, tmp_path):
+    for name in ("losses.csv", "losses-wsd.csv"):
+        shutil.copy(ROOT / "examples" / name, tmp_path)
+    schedules = "--schedule", "cosine", "wsd", "--warmup-steps", "2160", "--decay-start", "-", "20000"
+    plan = "--n-parameters", "25e6", "--tokens-per-step", "524288", *schedules, "--steps", "24000", "--final", "0.1"
+    command = with_workflow / "bin/toposcale", "curves", "losses.csv", "losses-wsd.csv", *plan
+    printed = run(*command, "--plot", "curves.pdf", folder=tmp_path)
+    assert printed.stdout.startswith("At step 11,888: losses.csv has the lower loss"), printed.stderr
+    assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
+    assert json.loads(run(*command, "--json", folder=tmp_path).stdout)
