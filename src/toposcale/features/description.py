@@ -99,7 +99,7 @@ def describe(
     -------
     pandas.DataFrame
         Index `layer`, the last one "all": the whole model. Columns: `shape` (n_out, n_in), `parameters`, the features of
-        `toposcale.features.registry.SUMMARY`, and `odd`: the features in which the layer is an outlier among the same
+        `toposcale.features.feature.SUMMARY`, and `odd`: the features in which the layer is an outlier among the same
         layers of other blocks (`toposcale.features.roles.odd_layers`), or "". ``attrs["notes"]`` lists what was left
         out, and ``plot()`` draws the matrices.
         Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
@@ -225,7 +225,7 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), `relative_change` (the norm of the difference
-        over the norm of `before`), and the features of `toposcale.features.registry.SUMMARY`, each as (after - before) /
+        over the norm of `before`), and the features of `toposcale.features.feature.SUMMARY`, each as (after - before) /
         before. A layer of only one checkpoint is NaN, and what is the same in both is left out. ``attrs["notes"]`` as in
         `describe`, for `after`; two unrelated checkpoints, such as those of two seeds, are named so.
 
