@@ -175,7 +175,7 @@ def test_read_plain_or_gzip_refuses_a_compression_bomb(tmp_path, monkeypatch):
 
 
 def test_read_any_csv_of_too_many_columns_refused_before_parsed(tmp_path):
-    path, most = tmp_path / "wide.csv", table_files.MOST_COLUMNS
+    path, most = tmp_path / "wide.csv", table_files.MAX_COLUMNS
     for count in (most, most + 1):
         names = ["step", "loss", *map("c{}".format, range(count - 2))]
         path.write_text(f"{','.join(names)}\n{','.join('1' for _ in names)}\n")

@@ -35,13 +35,13 @@ from toposcale.forecasting.logs.rows import LogError, Rows, Series, as_numbers, 
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import listed
 
-HIGHEST_RATE = 0.1
+MAX_LEARNING_RATE = 0.1
 """Highest value of a curve without a name that may be a learning rate; a loss in nats per token begins above it."""
 
-LARGEST_DISAGREEMENT = 0.03
+MAX_PERPLEXITY_MISMATCH = 0.03
 """Largest relative difference of a loss and the logarithm of its perplexity, which may be means over other rows."""
 
-SAME_BASE = 0.02
+MAX_BASE_MISMATCH = 0.02
 """Largest difference of log(perplexity) / loss from 1 (nats) or from ln 2 (bits)."""
 
 _STEP_OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
@@ -243,7 +243,7 @@ def _unnamed_loss(rows: Rows, columns: Mapping[str, Any]) -> Choice:
     is_other = bool(NO_LOSS.fullmatch(plain)) or (
         loss.is_part if loss else bool(has_tag) and not OF_LOSSES.search(plain)
     )
-    if is_other or 0 < highest < HIGHEST_RATE:
+    if is_other or 0 < highest < MAX_LEARNING_RATE:
         curve = f"{tag or column}, which goes up to {highest:.3g},"
         raise LogError(f"{curve} is not the loss of a step; give its file (or name it: --loss-column {column})")
     split = split_of(tag) or split_of(run)
@@ -362,10 +362,10 @@ def in_nats(series: Series, *, is_named: bool) -> Series:
     if is_named:
         return series
     for column, quantity, ratio in ratios:
-        if abs(ratio - np.log(2)) <= SAME_BASE:
+        if abs(ratio - np.log(2)) <= MAX_BASE_MISMATCH:
             name = series.names[quantity]
             raise LogError(f"{column} is 2^{name}: {_IN_BITS.format(name)}")
-    agreed = {column for column, _, ratio in ratios if abs(ratio - 1) <= LARGEST_DISAGREEMENT}
+    agreed = {column for column, _, ratio in ratios if abs(ratio - 1) <= MAX_PERPLEXITY_MISMATCH}
     for column, quantity, _ in ratios:
         if column not in agreed:
             series = _loss_of(series, column, quantity)
@@ -375,7 +375,7 @@ def in_nats(series: Series, *, is_named: bool) -> Series:
 def _from_bits(series: Series, ratios: Collection[float], *, is_named: bool) -> Series:
     """Return losses of a program that logs them to base 2, unless its perplexities are those of nats."""
     program = series.rows.program
-    if any(abs(ratio - 1) <= SAME_BASE for ratio in ratios) or (is_named and not ratios):
+    if any(abs(ratio - 1) <= MAX_BASE_MISMATCH for ratio in ratios) or (is_named and not ratios):
         return series
     losses = [quantity for quantity in ("loss", "validation_loss") if quantity in series.values]
     if not ratios:
@@ -414,7 +414,7 @@ def _agree(values: np.ndarray, log_perplexity: np.ndarray) -> bool:
     """Return whether values are the logarithms of a perplexity, in the median of the rows that have both."""
     known = np.isfinite(values) & np.isfinite(log_perplexity) & (values > 0)
     ratio = np.median(log_perplexity[known] / values[known]) if known.sum() > 1 else np.nan
-    return bool(abs(ratio - 1) <= LARGEST_DISAGREEMENT)
+    return bool(abs(ratio - 1) <= MAX_PERPLEXITY_MISMATCH)
 
 
 def _perplexity_ratios(series: Series) -> Iterator[tuple[str, str, float]]:

@@ -36,16 +36,19 @@ SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
 )
 """Columns that label rows, in lower case: by split, process, run and metric; and columns of the values of a metric."""
 
-SAME_LEVEL = 0.15
+MAX_LEVEL_CHANGE = 0.15
 """Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
 
-JUMP = 0.3
+MIN_JUMP = 0.3
 """Rise of the log loss from one row to the next at which another run may begin, though the steps go on."""
 
-MOST_RESTARTS, SHARE_OF_RESTARTS = 5, 0.05
-"""Restarts beyond which, and beyond which share of the rows, the rows are not in the order of their steps."""
+MAX_RESTARTS = 5
+"""Restarts beyond which, if they are many of the rows too, the rows are not in the order of their steps."""
 
-MOST_STRAY = 2
+MAX_RESTART_SHARE = 0.05
+"""Share of the rows from which restarts are many."""
+
+MAX_STRAY_ROWS = 2
 """Rows after the end of a run that may be something else, such as a final test."""
 
 _MISSING = ("None", "nan")
@@ -274,7 +277,7 @@ def _stray(series: Series) -> np.ndarray:
     run had a higher one, or they repeat the last step with another loss.
     """
     logged, losses = _logged(series), series.main
-    for n in range(1, MOST_STRAY + 1):
+    for n in range(1, MAX_STRAY_ROWS + 1):
         rows, last = logged[:-n], logged[-n:]
         if len(rows) < 5 * n or series.steps[last].max() > series.steps[rows[-1]]:
             continue
@@ -296,7 +299,7 @@ def _jumps(series: Series, logged: np.ndarray) -> list[int]:
     places = np.flatnonzero(np.isfinite(series.main[logged]))
     logged, jumps, headers = logged[places], [], series.headers()
     logs, steps = _logs(series.main[logged]), series.steps[logged]
-    jump = max(JUMP, 6 * noise_of(logs))  # of single batches
+    jump = max(MIN_JUMP, 6 * noise_of(logs))  # of single batches
     for at in np.flatnonzero(np.diff(logs) > jump) + 1:
         if at < 3 or at + 3 > len(logs) or np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < jump:
             continue
@@ -323,7 +326,7 @@ def _refuse_disorder(series: Series, segments: Sequence[np.ndarray], n_void: int
     """Refuse steps that go back so often, or so many void rows, that the rows are of several runs, or in no order."""
     restarts = sum(not _starts_again(series, *pair) for pair in pairwise(segments))
     lengths = [*map(len, segments)]
-    are_many = restarts > max(MOST_RESTARTS, SHARE_OF_RESTARTS * sum(lengths))
+    are_many = restarts > max(MAX_RESTARTS, MAX_RESTART_SHARE * sum(lengths))
     are_short = len(lengths) > 3 and (np.median(lengths) < 3 or 2 * n_void > sum(lengths))
     if are_many or are_short:
         first = segments[1][0]
@@ -381,7 +384,7 @@ def _resumes(series: Series, segment: np.ndarray, following: np.ndarray) -> bool
     levels = [float(np.median(before[max(row - 3, 0) : row])), _level_at(steps, before, first)]
     changes = [abs(float(np.median(after[:3])) - level) for level in levels]
     changes.append(float(np.abs(after[0] - before[np.argmin(np.abs(steps - first))])))  # a few rows of a steep curve
-    return min(changes) <= max(SAME_LEVEL, 6 * noise_of(before[-200:]))
+    return min(changes) <= max(MAX_LEVEL_CHANGE, 6 * noise_of(before[-200:]))
 
 
 def _chosen(series: Series, runs: Sequence[Run], number: int | None) -> tuple[Run, list[str]]:

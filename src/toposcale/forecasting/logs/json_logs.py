@@ -22,7 +22,7 @@ from toposcale.forecasting.logs.names import (
     with_split,
 )
 from toposcale.forecasting.logs.rows import (
-    MOST_KEYS,
+    MAX_KEYS,
     TOO_MANY_NAMES,
     LogError,
     RowGatherer,
@@ -56,7 +56,7 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
     is_lines = bool(rest.strip()) and isinstance(_whole(first.decode("utf-8", "replace")), dict)
     alone = None if is_lines or first.startswith(b"[") else _whole(text)
     if isinstance(alone, dict):
-        if len(alone) > MOST_KEYS:
+        if len(alone) > MAX_KEYS:
             raise LogError(TOO_MANY_NAMES)
         for entry in _entries(path, alone, suffix):
             rows.add(entry)

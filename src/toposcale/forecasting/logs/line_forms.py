@@ -73,7 +73,7 @@ NEVER_OFFERED = (*_SUMMARIES.values(), _IN_BITS)
 """Reasons why lines are left out: what they hold is not the loss of a step in nats, whatever a pattern takes of it."""
 
 
-MOST_NUMBERS = 60
+MAX_NUMBERS = 60
 """Numbers of a line beyond which it is read by itself."""
 
 
@@ -126,7 +126,7 @@ class Form:
     @property
     def has_table(self) -> bool:
         """Return whether most of its lines can be read by one expression."""
-        return self.kind in (Kind.TRAINING, Kind.EVALUATION) and self.key.count(MARK) < MOST_NUMBERS
+        return self.kind in (Kind.TRAINING, Kind.EVALUATION) and self.key.count(MARK) < MAX_NUMBERS
 
     @cached_property
     def table(self) -> re.Pattern[bytes]:

@@ -8,10 +8,10 @@ from toposcale.forecasting.logs.names import ACCURACY, CONSUMED, IN_SEQUENCES, T
 from toposcale.forecasting.logs.rows import LogError, Series, known_cells
 from toposcale.io.errors import counted
 
-MOST_LOST = 1 / 20
+MAX_LOST_SHARE = 1 / 20
 """Largest share of the losses whose step may be missing."""
 
-LARGEST_BATCH_CHANGE = 1.05
+MAX_BATCH_RATIO = 1.05
 """Largest ratio of the tokens of a step late and early in a training whose batch is constant."""
 
 
@@ -21,7 +21,7 @@ def measured(series: Series) -> Series:
     if missing.any():
         has_loss = ~(np.isnan(series.of("loss")) & np.isnan(series.of("validation_loss")))
         if lost := int(np.sum(missing & has_loss)):
-            if lost > MOST_LOST * has_loss.sum():
+            if lost > MAX_LOST_SHARE * has_loss.sum():
                 raise LogError(
                     f"{series.names['step']} is missing in {counted(lost, 'row')} with a loss; give each its step, such as "
                     "epoch x steps of an epoch"
@@ -160,4 +160,4 @@ def _batches(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[t
 
 
 def _is_constant(early: float, late: float) -> bool:
-    return max(early / late, late / early) <= LARGEST_BATCH_CHANGE
+    return max(early / late, late / early) <= MAX_BATCH_RATIO

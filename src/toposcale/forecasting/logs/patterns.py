@@ -28,8 +28,11 @@ _NO_COUNT = re.compile(
 
 _OF_EPOCHS = {"epoch", "batch", "batches"}
 _RENAMED = {"total": END, "tokens": "tokens"}
-_MOST_LINES, _MOST_ALIKE = 100_000, 1000
-"""Lines of a refused log from which a pattern is suggested, and lines of one form whose numbers are compared for it."""
+MAX_SAMPLED_LINES = 100_000
+"""Lines of a refused log from which a pattern is suggested."""
+
+MAX_COMPARED_LINES = 1000
+"""Lines of one form whose numbers are compared for it."""
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
@@ -129,7 +132,7 @@ def suggested(content: bytes, *, starts_again: bool = False) -> str:
 
     starts_again: whether its steps start again in each epoch.
     """
-    lines = [without_prefix(line) for line in _lines(content)[0][:_MOST_LINES]]
+    lines = [without_prefix(line) for line in _lines(content)[0][:MAX_SAMPLED_LINES]]
     lines = [line[:400] for line in lines if "loss" in line.lower() and re.search(r"\d", line)]
     keys = [" ".join(NUMBER.sub(MARK, line).split()) for line in lines]
     for key, _ in Counter(keys).most_common(3):
@@ -140,7 +143,11 @@ def suggested(content: bytes, *, starts_again: bool = False) -> str:
             continue
         form = form_of(key)
         names = _names_of_epochs(form.names) if starts_again else form.names
-        if len(alike) > 1 and form.reason not in NEVER_OFFERED and (pattern := _pattern_of(alike[:_MOST_ALIKE], names)):
+        if (
+            len(alike) > 1
+            and form.reason not in NEVER_OFFERED
+            and (pattern := _pattern_of(alike[:MAX_COMPARED_LINES], names))
+        ):
             return pattern
     return ""
 

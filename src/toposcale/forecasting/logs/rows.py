@@ -10,20 +10,20 @@ import numpy as np
 from toposcale.forecasting.logs.names import is_known, plain_name
 from toposcale.forecasting.logs.trainer_states import SUMMARY
 
-MOST_NAMES = 300
+MAX_NAMES = 300
 """Names of which each gets a column; of more, only those that are read by name do."""
 
-MOST_KEYS = 50_000
+MAX_KEYS = 50_000
 """Names in the objects of a log beyond which they are keys of something else."""
 
-TOO_MANY_NAMES = f"its objects have more than {MOST_KEYS:,} names; keep those of the steps and losses"
+TOO_MANY_NAMES = f"its objects have more than {MAX_KEYS:,} names; keep those of the steps and losses"
 
 ALIGNED = (
     "a table whose columns are aligned by spaces or bars is not read; give it as CSV with the columns step and loss"
 )
 """Refusal of a table that is no CSV."""
 
-MOST_NESTED = 8
+MAX_DEPTH = 8
 """Objects within each other whose entries are read."""
 
 
@@ -166,11 +166,11 @@ class RowGatherer:
 
     def _put(self, name: str, index: int, value: Any) -> None:
         """Add a value of any type to the numbers of a name, or to its texts as long as it has no numbers."""
-        if isinstance(value, dict) and name.count("/") < MOST_NESTED:
+        if isinstance(value, dict) and name.count("/") < MAX_DEPTH:
             for inner, one in value.items():
                 self._put(f"{name}/{inner}", index, one)
             return
-        if len(self._stored) > MOST_KEYS:
+        if len(self._stored) > MAX_KEYS:
             raise LogError(TOO_MANY_NAMES)
         try:
             number = float(value)
@@ -190,7 +190,7 @@ class RowGatherer:
     def columns(self, named: Collection[str] = ()) -> dict[str, np.ndarray]:
         """Return the columns, (rows,) each: texts only where no row has a number."""
         names = [*self._stored]
-        if len(names) > MOST_NAMES:
+        if len(names) > MAX_NAMES:
             names = [name for name in names if name in named or is_known(name)]
         columns = {}
         for name in names:

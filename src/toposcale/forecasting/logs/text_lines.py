@@ -13,13 +13,19 @@ from toposcale.forecasting.logs.grammars import MARK, fact_of, fits, plain_conte
 from toposcale.forecasting.logs.line_forms import ABBREVIATED, NUMBER, PLAIN_NUMBER, TIME, UNREAD, Form, Kind, form_of
 from toposcale.forecasting.logs.names import COUNTERS, END, loss_name
 
-LONGEST_LINE, MOST_FORMS, BLOCK = 16384, 10_000, 1 << 18
-"""Bytes of the longest line that is parsed, the most forms that are kept, and bytes that are read at once."""
+MAX_LINE_BYTES = 16384
+"""Length beyond which a line is counted and not parsed: that of a printed configuration or text, not of a loss."""
 
-EARLIEST_TIME = 1e12
+MAX_FORMS = 10_000
+"""Forms that are kept: a log has tens, a text that is no log one a line."""
+
+BLOCK_BYTES = 1 << 18
+"""Bytes that are read at once, a few thousand lines."""
+
+MIN_MILLISECONDS = 1e12
 """Milliseconds until September 2001, before any metric of MLflow."""
 
-TOO_LONG = f"more than {LONGEST_LINE:,} bytes"
+TOO_LONG = f"more than {MAX_LINE_BYTES:,} bytes"
 
 _BAR = re.compile(rb"%\|[^|\r\n]*+\|")  # progress bar of tqdm
 _DICTIONARY = re.compile(rb"\{\s*+(?:['\"][^{}\n]*+\n\s*+)++(?:['\"][^{}\n]*+)?\}")
@@ -132,7 +138,7 @@ class Gathered:
             table = np.concatenate(parts)
             table = table[np.argsort(table[:, 0], kind="stable")]
             columns = {name: table[:, at].copy() for at, name in enumerate(names, 1)}
-            if len(table) and not np.any(columns.pop(TIME, EARLIEST_TIME) < EARLIEST_TIME):
+            if len(table) and not np.any(columns.pop(TIME, MIN_MILLISECONDS) < MIN_MILLISECONDS):
                 rows = table[:, 0].astype(int)
                 readings.append(Reading(form, form.kind, rows, rows, _with_one_counter(form, columns)))
         return readings
@@ -171,7 +177,7 @@ def gather(lines: Lines) -> Gathered:
     gathered, form, row, start = Gathered(), Form(""), 0, 0
     n_rows = lines.n_rows - (not lines.is_whole)
     while row < n_rows:
-        size = BLOCK if form.has_table else BLOCK >> 3
+        size = BLOCK_BYTES if form.has_table else BLOCK_BYTES >> 3
         end = lines.content.rfind(b"\n", start, start + size) + 1 or lines.content.index(b"\n", start) + 1
         block, start = lines.content[start:end], end
         *numbers, others = (
@@ -203,14 +209,14 @@ def _add_block(gathered: Gathered, form: Form, row: int, numbers: Sequence[Seque
 
 def _add_line(gathered: Gathered, row: int, raw: bytes, whole: tuple[int, ...] = ()) -> Form | None:
     """Read a line by its form; return it if it is that of a row."""
-    if len(raw) > LONGEST_LINE:
+    if len(raw) > MAX_LINE_BYTES:
         gathered.left_out[TOO_LONG].append(row)
         return None
     line = _decoded(raw)
     key = _key(line)
     form = gathered.forms.get((key, whole)) or _new_form(gathered, key, whole, line, raw)
     if form.kind is Kind.OTHER:
-        is_header = not form.counts and len(gathered.headers) < MOST_FORMS
+        is_header = not form.counts and len(gathered.headers) < MAX_FORMS
         if is_header and len(rows := gathered.headers.setdefault(key, set())) <= 64:
             rows.add(row)
     elif form.kind is Kind.FACT:
@@ -232,7 +238,7 @@ def _add_line(gathered: Gathered, row: int, raw: bytes, whole: tuple[int, ...] =
 
 def _new_form(gathered: Gathered, key: str, whole: tuple[int, ...], line: str, raw: bytes) -> Form:
     """Return the form of a line that is like none before it, and keep it; there are too many to know those of all."""
-    if len(gathered.forms) >= MOST_FORMS:
+    if len(gathered.forms) >= MAX_FORMS:
         return Form(key, Kind.LEFT_OUT if "loss" in line.lower() else Kind.OTHER, reason=UNREAD)
     is_prefixed = len(raw.decode("utf-8", "replace")) > len(line)
     form = Form(key, Kind.FACT) if fact_of(line) else form_of(key, whole, is_prefixed=is_prefixed)
@@ -243,7 +249,7 @@ def _new_form(gathered: Gathered, key: str, whole: tuple[int, ...], line: str, r
 def _add_last(gathered: Gathered, lines: Lines) -> None:
     """Read a last line without a newline if it has the whole form of others, or ends as a grammar's lines do."""
     line = lines.content[lines.content.rfind(b"\n", 0, -1) + 1 : -1]
-    key = _key(_decoded(line[:LONGEST_LINE]))
+    key = _key(_decoded(line[:MAX_LINE_BYTES]))
     read = [known for (known, _), form in gathered.forms.items() if form.kind is not Kind.OTHER]
     before = [text for text in lines.content[-4096:-1].split(b"\n")[1:-1] if _key(_decoded(text)) == key]
     is_long_enough = not key.endswith(MARK) or any(len(text.split()[-1]) <= len(line.split()[-1]) for text in before)

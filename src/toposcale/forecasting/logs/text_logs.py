@@ -24,7 +24,7 @@ from toposcale.io.errors import counted
 
 ANY = "an unknown program, with a step and a loss"
 
-MOST_UNREAD = 1 / 20
+MAX_UNREAD_SHARE = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
 _OF_OTHERS = "of another kind"
@@ -263,7 +263,7 @@ def _left_out(lines: Lines, readings: Readings, rows_by_reason: dict[str, list[i
         for reason, rows in rows_by_reason.items()
     ]
     count = f"{counted(len(missed), 'line with a loss was', 'lines with a loss were')} not understood, the first: "
-    if len(missed) > MOST_UNREAD * (n_read + len(missed)):
+    if len(missed) > MAX_UNREAD_SHARE * (n_read + len(missed)):
         cause = causes.get(missed[0], "")
         why = f" ({cause})" if cause in (SEVERAL, ABBREVIATED) else ""
         firsts = [reading.own[0] for reading in readings if reading.kind is Kind.TRAINING and cause == _OF_OTHERS]
