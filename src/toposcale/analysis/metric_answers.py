@@ -162,7 +162,8 @@ def _with_enough(run: ControlledRun, least: int) -> ControlledRun:
 
 def _tested_series(runs: Sequence[ControlledRun], feature: str) -> list[tuple[ControlledRun, int]]:
     """Return the tested runs of a metric, each with the row of the metric in its arrays."""
-    return [(run, row) for run in runs if run.test for row in np.flatnonzero(run.group.keys["feature"] == feature)]
+    rows = [(run, np.flatnonzero(run.group.keys["feature"] == feature)) for run in runs if run.test]
+    return [(run, int(row)) for run, rows_of_run in rows for row in rows_of_run]
 
 
 def power(
@@ -399,7 +400,7 @@ def _tested(rows: pd.DataFrame, name: str, covariates: Sequence[str], n_tested: 
     is_limited = np.isfinite(limit)
     control = float((p_values(np.full(CONTROLS_DRAWN, limit)) <= LEVEL / n_tested).mean()) if is_limited else np.nan
     spare = test.degrees_of_freedom - test.n_configurations
-    low, high = _fisher_interval(test.correlation[0], 1 / np.sqrt(spare) if spare > 0 else np.inf)
+    (low,), (high,) = _fisher_interval(test.correlation, np.array([1 / np.sqrt(spare) if spare > 0 else np.inf]))
     return {
         "n_runs": test.n_runs,
         "p": test.p[0],

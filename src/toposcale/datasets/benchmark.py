@@ -303,8 +303,8 @@ class Benchmark(Result):
     def _draw(self, ax: "Axes | None") -> "Axes":
         """Draw the mean error of each law against the share of the run that is seen."""
         errors = by_share(self.judged)
-        figure = new_figure(7.2, 4.2) if ax is None else None
-        axes = figure.subplots() if figure else ax
+        figure = new_figure(7.2, 4.2)
+        axes = figure.subplots() if ax is None else ax
         for name, values in errors.items():
             label, width = str(name).replace("_", " "), 2 if name == "joint" else 1
             axes.plot(errors.index, values, "o-", label=label, linewidth=width)
@@ -316,7 +316,7 @@ class Benchmark(Result):
         axes.set_ylim(low, high)
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-        if figure:
+        if ax is None:
             figure.legend(loc="outside right upper", frameon=False, fontsize=8)
             finish(figure)
         return axes
