@@ -5,7 +5,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,13 +69,9 @@ class Lines(NamedTuple):
         n_empty = 0 if self.line_of is None else self.content.count(b"\n\n")
         return self.n_rows - self.content.startswith(b"\n") - n_empty
 
-    def numbers(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of the lines of rows."""
+    def numbers(self, rows: Any) -> Any:
+        """Return the numbers of the lines of rows, or of one row."""
         return rows + 1 if self.line_of is None else self.line_of[rows]
-
-    def number(self, row: int) -> int:
-        """Return the number of the line of a row."""
-        return int(self.numbers(np.array([row]))[0])
 
     def text(self, row: int) -> str:
         """Return the start of a row."""
@@ -86,7 +82,7 @@ class Lines(NamedTuple):
 
     def quoted(self, row: int) -> str:
         """Return where a row stands and how it begins, for a message."""
-        return f"line {self.number(row):,} ({self.text(row)[:80]!r})"
+        return f"line {self.numbers(row):,} ({self.text(row)[:80]!r})"
 
 
 @dataclass(frozen=True, eq=False)

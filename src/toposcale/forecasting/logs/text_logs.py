@@ -71,14 +71,13 @@ def _read(lines: Lines) -> Rows:
     if not readings and any(map(names_step_and_loss, gathered.headers)):
         raise LogError(ALIGNED)
     reasons, on_left_out = _left_out(lines, readings, {**gathered.left_out, **left_out, **of_launcher, **excluded})
-    columns, rows = _assembled(_with_common_counter(readings), lines.n_rows)
+    columns, rows, own = _assembled(_with_common_counter(readings), lines.n_rows)
     facts = [fact for fact in gathered.facts if fact[1] != PARAMETERS or fact[2] >= MIN_PARAMETERS]
     columns |= _stated(facts, rows)
-    own = lines.numbers(_own_rows(readings, rows))
     head = f"read as a text log: {_n_rows(readings):,} of {lines.n_printed:,} lines are those of {program or ANY}"
     notes = [head, *([half_written(gathered.cut)] if gathered.cut else []), *on_left_out, *notes]
     notes += [
-        f"line {lines.number(row):,} states {value:g} parameters, which make no language model: not read"
+        f"line {lines.numbers(row):,} states {value:g} parameters, which make no language model: not read"
         for row, _, value in gathered.facts
         if (row, _, value) not in facts
     ][:1]
@@ -91,7 +90,7 @@ def _read(lines: Lines) -> Rows:
         if len(before) <= 64
     )
     are_in_bits = bool(program) and GRAMMARS[program].in_bits
-    return Rows(columns, "text log", tuple(notes), tuple(reasons), own, headers, program, are_in_bits)
+    return Rows(columns, "text log", tuple(notes), tuple(reasons), lines.numbers(own), headers, program, are_in_bits)
 
 
 def _without_launcher(readings: Readings) -> tuple[Readings, dict[str, list[int]]]:
@@ -143,8 +142,8 @@ def _refuse_two_losses(readings: Readings, lines: Lines) -> None:
         again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
         if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
             raise LogError(
-                f"{len(again):,} steps have two losses, the first in lines {lines.number(own[again[0] - 1]):,} and "
-                f"{lines.number(own[again[0]]):,}; if one is of an evaluation, call it val_loss"
+                f"{len(again):,} steps have two losses, the first in lines {lines.numbers(own[again[0] - 1]):,} and "
+                f"{lines.numbers(own[again[0]]):,}; if one is of an evaluation, call it val_loss"
             )
 
 
@@ -271,7 +270,7 @@ def _left_out(lines: Lines, readings: Readings, rows_by_reason: dict[str, list[i
         raise NotUnderstoodError(f"{count}{lines.quoted(missed[0])}{why}")
     if not n_read:
         raise NotUnderstoodError("; ".join(["no line with a step and a loss", *notes]))
-    return [f"{count}line {lines.number(missed[0]):,}"] if missed else [], notes
+    return [f"{count}line {lines.numbers(missed[0]):,}"] if missed else [], notes
 
 
 def _with_common_counter(readings: Readings) -> Readings:
@@ -292,26 +291,18 @@ def _n_rows(readings: Readings) -> int:
     return sum(len(reading.rows) for reading in readings)
 
 
-def _assembled(readings: Readings, n: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return the columns of the readings, (rows,) each, and which of n rows of the log they are."""
-    is_read = np.zeros(n, dtype=bool)
+def _assembled(readings: Readings, n: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Return the columns of the readings, (rows,) each, which of n rows of the log they are, and where each was read."""
+    own = np.full(n, -1)
     for reading in readings:
-        is_read[reading.rows] = True
-    rows = np.flatnonzero(is_read)
+        own[reading.rows] = reading.own
+    rows = np.flatnonzero(own >= 0)
     columns: dict[str, np.ndarray] = {}
     for reading in readings:
         at = np.searchsorted(rows, reading.rows)
         for name, values in reading.columns.items():
             columns.setdefault(name, np.full(len(rows), np.nan))[at] = values
-    return columns, rows
-
-
-def _own_rows(readings: Readings, rows: np.ndarray) -> np.ndarray:
-    """Return the row of the log that each row was read from."""
-    own = rows.copy()
-    for reading in readings:
-        own[np.searchsorted(rows, reading.rows)] = reading.own
-    return own
+    return columns, rows, own[rows]
 
 
 def _stated(facts: Sequence[tuple[int, str, float]], rows: np.ndarray) -> dict[str, np.ndarray]:
