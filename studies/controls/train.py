@@ -1,12 +1,13 @@
 """`python -m studies.controls.train TABLES WORK [UNTIL [TABLE]]` trains what the plan has and WORK lacks, in its order.
 
 A finished run leaves its row in WORK, so that an interruption loses one run. UNTIL, a time of the day in UTC as 14:50: no
-run is begun after it. TABLE: only the runs of this table are trained. At the end the rows that are there are written to
-TABLES.
+run is begun after it. TABLE: only the runs of this table are trained. Several processes can work together. At the end the
+rows that are there are written to TABLES.
 """
 
 from __future__ import annotations
 
+import fcntl
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -243,8 +244,14 @@ def train_missing(work: Path, until: str | None, table: str | None) -> None:
             continue
         if until and datetime.now(UTC).strftime("%H:%M") >= until:
             break
-        write_row(pd.DataFrame([job.row()]), row_file(folder, job.name))
-        print(datetime.now(UTC).strftime("%H:%M:%S"), job.table, job.name, flush=True)
+        with (folder / f"{job.name}.lock").open("w") as lock:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # another process trains it
+            if not row_file(folder, job.name).exists():
+                write_row(pd.DataFrame([job.row()]), row_file(folder, job.name))
+                print(datetime.now(UTC).strftime("%H:%M:%S"), job.table, job.name, flush=True)
 
 
 def gather(tables: Path, work: Path) -> None:
