@@ -1,13 +1,15 @@
 """Loss and gradient of tiny models in C: the training of the controls, which one core has to do.
 
-`gradient.c` is compiled for a shape into a temporary folder, with the C compiler of the system. Training is that of
-`training.trainer`, whose batches, schedule, clipping and AdamW are called; only the order of sums differs.
+`gradient.c` is compiled for a shape with the C compiler of the system, and kept in the folder of temporary files. Training
+is that of `training.trainer`, whose batches, schedule, clipping and AdamW are called; only the order of sums differs.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
+import platform
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -30,9 +32,14 @@ Update = Callable[[trainer.TrainingState, Tensor, trainer.TrainingSettings, int]
 @cache
 def _compiled(shape: GPTShape) -> ctypes.CDLL:
     sizes = {"D": shape.d_model, "L": shape.n_layers, "H": shape.n_heads, "T": shape.context, "V": shape.vocab_size}
-    library = Path(tempfile.mkdtemp()) / "gradient.so"
     defined = [f"-D{name}={value}" for name, value in sizes.items()]
-    subprocess.run([os.environ.get("CC", "cc"), *defined, str(SOURCE), "-o", str(library), *FLAGS], check=True)
+    command = [os.environ.get("CC", "cc"), *defined, str(SOURCE), *FLAGS]
+    key = hashlib.sha256(SOURCE.read_bytes() + "".join([*command[:1], *defined, *FLAGS, platform.node()]).encode())
+    library = Path(tempfile.gettempdir()) / f"toposcale-gradient-{key.hexdigest()[:16]}.so"
+    if not library.exists():
+        unfinished = library.with_name(f"{library.name}.{os.getpid()}")
+        subprocess.run([*command[:-1], "-o", str(unfinished), command[-1]], check=True)
+        os.replace(unfinished, library)
     loaded = ctypes.CDLL(str(library))
     loaded.loss_and_gradient.restype = ctypes.c_double
     return loaded
