@@ -28,9 +28,10 @@ from studies.study4.questions import (
     HIGH_RATE,
     LEVEL,
     LOW_RATE,
+    MEAN,
     SECONDARY,
+    SQUARES,
     Question,
-    both_tests,
     read_of,
     tables_of,
 )
@@ -40,7 +41,7 @@ from toposcale.features import weights
 from toposcale.io import tensor_files
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import Floats, is_constant, orthogonal_to, unit_rows
-from toposcale.statistics.freedman_lane import fit_of_configuration
+from toposcale.statistics.freedman_lane import fit_of_configuration, permuted_correlations
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.prewhitening import (
     prewhiten,
@@ -50,9 +51,9 @@ from toposcale.statistics.prewhitening import (
     with_squares,
 )
 
-SIMULATIONS, DRAWS = 200, 199
+SIMULATIONS, DRAWS = 1000, 999
 EFFECTS = (0.0, 0.03, 0.06, 0.09, 0.12, 0.16, 0.20, 0.30)
-REPORT_EFFECTS = (0.0, 0.3, 0.5, 0.7, 0.9)
+REPORT_EFFECTS, REPORT_SIMULATIONS = (0.0, 0.3, 0.5, 0.7, 0.9), 100
 AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Amounts of rotation between which a checkpoint of the report's control is drawn."""
 ROTATIONS = 4
@@ -71,11 +72,48 @@ def left_rotation(amount: float, size: int, *, seed: Sequence[int | str]) -> Flo
     return np.linalg.solve(np.eye(size) - skew, np.eye(size) + skew)
 
 
+class FixedTest:
+    """The two statistics of a question of study 4 for any outcome of the same runs.
+
+    Their null distribution, of the permuted residuals of the real outcome, is drawn once: it hardly depends on which of
+    the simulated outcomes is permuted.
+    """
+
+    def __init__(self, question: Question, read: EarlyValues, draws: int, seed: int = 42) -> None:
+        values = read.features.xs(question.feature, level="feature").to_numpy(np.float64)
+        labels = np.array(read.configurations)
+        self.members = [np.flatnonzero(labels == name) for name in dict.fromkeys(read.configurations)]
+        self.fits = [fit_of_configuration(values, read.outcome[None], read.controls, runs) for runs in self.members]
+        self.degrees = np.array([fit.degrees_of_freedom for fit in self.fits])
+        self.bases = [np.linalg.qr(fit.design.T)[0] for fit in self.fits]
+        blocks = permuted_correlations(self.fits, draws=draws, seed=seed)
+        null = np.concatenate([np.hstack(correlations) for correlations, _ in blocks])[1:]
+        self.null = {MEAN: self._mean(null), SQUARES: null**2 @ self.degrees}
+
+    def _mean(self, correlations: Floats) -> Floats:
+        return np.asarray(correlations @ self.degrees / self.degrees.sum())
+
+    def correlations(self, outcome: Floats) -> Floats:
+        """Return the partial correlation of each setting (S,) with an outcome (R,)."""
+        found = []
+        for fit, basis, runs in zip(self.fits, self.bases, self.members, strict=True):
+            rest = outcome[runs] - basis @ (basis.T @ outcome[runs])
+            found.append(float(fit.features[0] @ rest / np.linalg.norm(rest)))
+        return np.array(found)
+
+    def p(self, outcome: Floats) -> dict[str, float]:
+        """Return the p-value of each statistic."""
+        found, centre = self.correlations(outcome), self.null[MEAN].mean()
+        extreme = np.abs(self.null[MEAN] - centre) >= abs(self._mean(found) - centre)
+        larger = self.null[SQUARES] >= found**2 @ self.degrees
+        return {name: (1 + float(hits.sum())) / (1 + len(hits)) for name, hits in ((MEAN, extreme), (SQUARES, larger))}
+
+
 @dataclass(frozen=True)
 class Planted:
     """Runs of some settings whose final loss can be given an effect of a direction.
 
-    questions: what each test compares; fitted (R,): the losses that all controls fit; residuals and direction (R,): what
+    reads: what each question compares; fitted (R,): the losses that all controls fit; residuals and direction (R,): what
     they leave of the loss and of the direction, of one length in each setting; members: the runs of each setting.
     """
 
@@ -114,18 +152,18 @@ def plant(models: pd.DataFrame, direction: str, questions: Sequence[Question]) -
 
 def power_rows(part: str, group: str, planted: Planted, simulations: int, draws: int) -> Iterator[dict[str, Any]]:
     """Yield for each question, statistic and effect in how many simulations it is found."""
+    tests = {question.name: FixedTest(question, read, draws) for question, read in planted.reads.items()}
     for effect in EFFECTS:
         random = np.random.default_rng([42, *f"{part} {group} {effect}".encode()])
         p: dict[tuple[str, str], list[float]] = {}
         for _ in range(simulations):
-            outcome, seed = planted.outcome(effect, random), int(random.integers(2**31))
-            for question, read in planted.reads.items():
-                for row in both_tests(question, read._replace(outcome=outcome), draws, seed):
-                    p.setdefault((question.name, row["statistic"]), []).append(row["p"])
-        for (question, statistic), values in p.items():
-            yield {"part": part, "group": group, "test": question, "statistic": statistic, "effect": effect} | found_of(
-                np.array(values)
-            )
+            outcome = planted.outcome(effect, random)
+            for name, test in tests.items():
+                for statistic, value in test.p(outcome).items():
+                    p.setdefault((name, statistic), []).append(value)
+        for (name, statistic), values in p.items():
+            key = {"part": part, "group": group, "test": name, "statistic": statistic, "effect": effect}
+            yield key | found_of(np.array(values))
 
 
 def found_of(p: Floats) -> dict[str, float]:
@@ -272,10 +310,15 @@ def report_simulation(
             ]
             asked = [index for index in asked if run.names[index] not in control.of_model]
             loss = run.loss + effect_on(run.loss, np.array(AMOUNTS)[chosen], covariates, effect)
-            test = residual_test(values[asked], loss, covariates)
-            products.append(test.products[:, 0])
-            statistics.append(test.statistic[:, 0])
-            yield from _answers(model, name, [run.names[index] for index in asked], tested, test.p[:, 0])
+            # Those that no rotation changes are prewhitened once.
+            asked.sort(key=lambda index: run.names[index] in ROTATED_FEATURES)
+            n_stable = sum(run.names[index] not in ROTATED_FEATURES for index in asked)
+            parts = [part for part in (values[asked[:n_stable]], values[asked[n_stable:]]) if len(part)]
+            tests = [residual_test(part, loss, covariates) for part in parts]
+            products.append(np.concatenate([test.products[:, 0] for test in tests]))
+            statistics.append(np.concatenate([test.statistic[:, 0] for test in tests]))
+            p = np.concatenate([test.p[:, 0] for test in tests])
+            yield from _answers(model, name, [run.names[index] for index in asked], tested, p)
         p = sign_flip_p_value(np.sum(statistics, axis=0), np.sum(products, axis=0))
         yield from _answers("all runs together", name, [run.names[index] for index in asked], tested, p)
 
@@ -344,7 +387,10 @@ def main(folder: Path, work: Path, run: Path, simulations: int = SIMULATIONS, dr
     parts = {
         "natural": (True, lambda: natural(simulations, draws)),
         "rotated": ((folder / "replication.csv.gz").exists(), lambda: rotations(folder, work, simulations, draws)),
-        "report": ((run / "tables/features.parquet").exists(), lambda: report(run, simulations)),
+        "report": (
+            (run / "tables/features.parquet").exists(),
+            lambda: report(run, min(simulations, REPORT_SIMULATIONS)),
+        ),
     }
     for name, (is_there, rows) in parts.items():
         if is_there and name not in set(done["part"]):

@@ -12,7 +12,7 @@ from studies.controls import gradient, planted, pooling, settings
 from studies.controls.train import SETTINGS, signum
 from studies.controls.train import settings as drawn_settings
 from studies.study4.power import KINDS, simulated
-from studies.study4.questions import BEYOND_NUCLEAR, BEYOND_SURROGATES
+from studies.study4.questions import BEYOND_NUCLEAR, BEYOND_SURROGATES, both_tests, read_of, tables_of
 from toposcale import homology
 from toposcale.training import trainer
 from toposcale.training.gpt import GPTShape
@@ -87,14 +87,16 @@ def runs_with(direction):
 def found_share(models, effect, question):
     """The share of simulations in which the mean of a question is found."""
     plan = planted.plant(models, "direction", (question,))
-    random = np.random.default_rng(2)
-    p = [
-        next(planted.both_tests(question, plan.reads[question]._replace(outcome=plan.outcome(effect, random)), 99, k))[
-            "p"
-        ]
-        for k in range(40)
-    ]
-    return np.mean(np.array(p) <= 0.05)
+    random, test = np.random.default_rng(2), planted.FixedTest(question, plan.reads[question], 199)
+    return np.mean([test.p(plan.outcome(effect, random))["mean"] <= 0.05 for _ in range(100)])
+
+
+def test_fixed_test_is_that_of_study_4():
+    models = simulated(KINDS["nothing"], np.random.default_rng(1), runs=60)
+    read = read_of(BEYOND_NUCLEAR, tables_of(models))
+    mean, squares = both_tests(BEYOND_NUCLEAR, read, 999, 42)
+    p = planted.FixedTest(BEYOND_NUCLEAR, read, 999).p(read.outcome)
+    assert p == pytest.approx({"mean": mean["p"], "sum of squares": squares["p"]}, abs=0.003)
 
 
 def test_plant_is_found_through_h0():
