@@ -132,12 +132,17 @@ class Planted:
         return self.fitted + planted
 
 
-def plant(models: pd.DataFrame, direction: str, questions: Sequence[Question]) -> Planted:
-    """Prepare runs, a row each, for an effect of the column `direction`."""
+def plant(models: pd.DataFrame, direction: str, questions: Sequence[Question], *, spectrum: bool = True) -> Planted:
+    """Prepare runs, a row each, for an effect of the column `direction`.
+
+    spectrum: the losses keep what they owe to the nuclear norm and to the surrogates; False, to the losses so far and the
+    norms alone.
+    """
     tables = tables_of(models)
     reads = {question: read_of(question, tables) for question in questions}
     everything = Question("everything", SCORE, BEYOND_NUCLEAR.outcome, EVERYTHING)
     read = read_of(everything, tables)
+    fitted_read = read if spectrum else read_of(everything._replace(given=NORMS), tables)
     values = models.set_index("model").sort_index()[direction].to_numpy(np.float64)
     labels = np.array(read.configurations)
     members = [np.flatnonzero(labels == name) for name in dict.fromkeys(read.configurations)]
@@ -145,7 +150,8 @@ def plant(models: pd.DataFrame, direction: str, questions: Sequence[Question]) -
     for runs in members:
         fit = fit_of_configuration(values[None], read.outcome[None], read.controls, runs)
         rest, _ = orthogonal_to(values[None, runs], fit.design)
-        residuals[runs], fitted[runs] = fit.residuals, read.outcome[runs] - fit.residuals
+        kept = fit_of_configuration(values[None], read.outcome[None], fitted_read.controls, runs)
+        residuals[runs], fitted[runs] = fit.residuals, read.outcome[runs] - kept.residuals
         left[runs] = unit_rows(rest)[0] * np.linalg.norm(fit.residuals)
     return Planted(reads, fitted, residuals, left, members)
 
@@ -180,13 +186,14 @@ def ideal_power(effect: float, degrees_of_freedom: int) -> float:
     return float(norm.sf(critical - mean) + norm.cdf(-critical - mean))
 
 
-def natural(simulations: int, draws: int) -> Iterator[dict[str, Any]]:
+def natural(simulations: int, draws: int, *, spectrum: bool = True) -> Iterator[dict[str, Any]]:
     """Yield the rows of 1a: the runs of study 4, the effect planted along the score among surrogates."""
     [models] = small_tables.read_configurations(STUDY_4, [TABLE], "`make study-4` trains them")
     for rate in (LOW_RATE, HIGH_RATE):
         own = models[models["learning_rate"] == rate]
-        planted = plant(own, SCORE, (BEYOND_SURROGATES, BEYOND_NUCLEAR, SCORE_BEYOND))
-        yield from power_rows("natural", f"rate {rate}", planted, simulations, draws)
+        planted = plant(own, SCORE, (BEYOND_SURROGATES, BEYOND_NUCLEAR, SCORE_BEYOND), spectrum=spectrum)
+        part = "natural" if spectrum else "no spectral effect"
+        yield from power_rows(part, f"rate {rate}", planted, simulations, draws)
 
 
 def rotated_runs(replication: pd.DataFrame, work: Path) -> pd.DataFrame:
@@ -386,6 +393,7 @@ def main(folder: Path, work: Path, run: Path, simulations: int = SIMULATIONS, dr
     done = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["part"])
     parts = {
         "natural": (True, lambda: natural(simulations, draws)),
+        "no spectral effect": (True, lambda: natural(simulations, draws, spectrum=False)),
         "rotated": ((folder / "replication.csv.gz").exists(), lambda: rotations(folder, work, simulations, draws)),
         "report": (
             (run / "tables/features.parquet").exists(),

@@ -3,6 +3,7 @@
 import re
 import subprocess
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,6 +14,88 @@ from studies.nulls.configurations import table_of
 PAGE = " ".join((ROOT / "docs/research.md").read_text().split())
 STUDY_4, SEEDS = ROOT / "studies/study4/tables", ROOT / "studies/paper_seeds/tables"
 RATES = (0.003, 0.01)
+
+CONTROLS = ROOT / "studies/controls/tables"
+LINES = (ROOT / "docs/research.md").read_text().splitlines()
+
+
+def with_interval(row, digits=3):
+    """An estimate with its interval, as the page prints it."""
+    return f"{row['estimate']:+.{digits}f} ({row['low']:+.{digits}f} to {row['high']:+.{digits}f})"
+
+
+def finding_lines():
+    """The scores of H0 among surrogates, by setting of study 4."""
+    for row in pd.read_csv(CONTROLS / "finding.csv").to_dict("records"):
+        size, rest = row["configuration"].split("-fourth.lr")
+        rate, decay = rest.split(".wd")
+        numbers = f"{row['mean_score']:.1f} | {row['sd']:.1f} | {row['highest_score']:.2f}"
+        yield f"| {size} | {rate} | {decay} | {row['runs']} | {numbers} |"
+
+
+def size_lines():
+    """The scores by size, of the default run."""
+    table = pd.read_csv(CONTROLS / "sizes.csv")
+    names = ("mean_score", "token_embedding", "rotated_token_embedding")
+    parts = [table[table["trained"] == trained].set_index("size") for trained in ("default run", "default run, end")]
+    for size in parts[0].index:
+        cells = [f"{part.loc[size, name]:.1f}" for part in parts for name in names]
+        yield f"| {size} | {' | '.join(cells)} |"
+
+
+def power_lines():
+    """The smallest planted effect that each test finds in 80% of cases."""
+    for row in pd.read_csv(CONTROLS / "planted_summary.csv").to_dict("records"):
+        needed = "not found" if np.isnan(row["found_at_80"]) else f"{row['found_at_80']:.2f}"
+        numbers = f"{row['level']:.1%} | {needed} | {row['power_at_most']:.0%}"
+        yield f"| {row['part']} | {row['group']} | {row['test']} | {row['statistic']} | {numbers} |"
+
+
+def replication_lines():
+    """The questions of study 4 in fresh runs, beside what study 4 had."""
+    for row in pd.read_csv(CONTROLS / "replicated.csv").to_dict("records"):
+        before = with_interval({"estimate": row["study_4"], "low": row["study_4_low"], "high": row["study_4_high"]})
+        key = f"{row['entry'].removesuffix('-fifth')} | {row['runs']} | {row['question']}"
+        yield f"| {key} | {before} | {with_interval(row)} |"
+
+
+def gain_lines():
+    """The gain of predictions of unseen settings."""
+    for row in pd.read_csv(CONTROLS / "gains.csv").to_dict("records"):
+        gain = with_interval(row | {"estimate": row["gain"]}, 4)
+        numbers = f"{row['error_without']:.4f} | {row['error_with']:.4f} | {gain} | {row['detectable']:.4f}"
+        yield f"| {row['settings']}, {row['n']} | {row['method']} | {row['added']} | {numbers} |"
+
+
+def stopping_lines():
+    """The regret of stopping half of the runs at 30%."""
+    for row in pd.read_csv(CONTROLS / "stopping.csv").to_dict("records"):
+        yield f"| {row['settings']} | {row['policy']} | {row['regret']:.4f} ({row['low']:.4f} to {row['high']:.4f}) |"
+
+
+def pooled_lines():
+    """Study 4 over modes and settings."""
+    for row in pd.read_csv(CONTROLS / "modes.csv").to_dict("records"):
+        random = with_interval({name: row[f"random_{name}"] for name in ("estimate", "low", "high")})
+        yield f"| {row['over']} | {row['question']} | {with_interval(row)} | {row['i_squared']:.0%} | {random} |"
+
+
+def seeds_lines():
+    """The eight seeds of the paper, tested together."""
+    for row in pd.read_csv(CONTROLS / "seeds_summary.csv").to_dict("records"):
+        given = row["control"].removeprefix("weight_").replace("_", " ")
+        numbers = f"{row['largest']:.3f} | {row['detectable']:.3f} | {row['false_positive_rate']:.1%}"
+        yield f"| {given} | {row['runs']} | {row['features']} | {row['found']} | {numbers} |"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [finding_lines, size_lines, pooled_lines, replication_lines, seeds_lines, gain_lines, stopping_lines, power_lines],
+)
+def test_research_has_the_rows_of_the_controls(lines):
+    expected = list(lines())
+    assert expected
+    assert [line for line in expected if line not in LINES] == []
 
 
 def intervals(table, question):
