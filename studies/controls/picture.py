@@ -85,11 +85,9 @@ def power_and_effects(planted: pd.DataFrame, effects: pd.DataFrame) -> Figure:
 
 
 def _power(axes: Axes, planted: pd.DataFrame) -> None:
-    own = planted[
-        (planted["part"] == "natural") & (planted["group"] == "rate 0.003") & (planted["statistic"] == "mean")
-    ]
+    own = planted[(planted["part"] == "no spectral effect") & (planted["group"] == "rate 0.003")]
     for test, (words, marker, colour) in TESTS.items():
-        rows = own[own["test"] == test].sort_values("effect")
+        rows = own[(own["test"] == test) & (own["statistic"] == "mean")].sort_values("effect")
         bars = rows["found"] - rows["low"], rows["high"] - rows["found"]
         axes.errorbar(rows["effect"], rows["found"], bars, marker=marker, markersize=4, color=colour, label=words)
     axes.axhline(0.05, color=GREY, linewidth=0.8, linestyle=":")
