@@ -46,6 +46,8 @@ def scores(models: pd.DataFrame, sizes: pd.DataFrame) -> Figure:
         parts = left.violinplot(runs[SCORE], [place], orientation="horizontal", widths=0.9, showextrema=True)
         for body in parts["bodies"]:
             body.set_facecolor(DARK)
+        for line in ("cbars", "cmins", "cmaxes"):
+            parts[line].set(color=DARK, linewidth=0.8)
     left.axvline(0, color=GREY, linewidth=0.8)
     panels.name_rows(left, [_words(name) for name, _ in groups])
     left.set_xlabel("mean score of the matrices of a run")
@@ -60,7 +62,7 @@ def scores(models: pd.DataFrame, sizes: pd.DataFrame) -> Figure:
     right.set_xscale("log")
     right.set_xlabel("parameters")
     right.set_ylabel("score")
-    right.legend()
+    figure.legend(loc="outside upper center", ncols=3)
     return figure
 
 
@@ -81,6 +83,7 @@ def power_and_effects(planted: pd.DataFrame, effects: pd.DataFrame) -> Figure:
     left, right = figure.subplots(1, 2)
     _power(left, planted)
     _effects(right, effects)
+    figure.legend(loc="outside upper left", ncols=3)
     return figure
 
 
@@ -93,18 +96,16 @@ def _power(axes: Axes, planted: pd.DataFrame) -> None:
     axes.axhline(0.05, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_xlabel("planted correlation of topology beyond the spectrum")
     axes.set_ylabel("share of simulations in which it is found")
-    axes.legend(loc="lower right")
 
 
 def _effects(axes: Axes, effects: pd.DataFrame) -> None:
     rows = effects.iloc[::-1].reset_index(drop=True)
     panels.draw_intervals(axes, rows.index, rows["estimate"], rows["low"], rows["high"], color=DARK, marker="o")
     axes.plot(rows["detectable"], rows.index, "|", color=ORANGE, markersize=10)
-    axes.plot(-rows["detectable"], rows.index, "|", color=ORANGE, markersize=10, label="found in 80%")
+    axes.plot(-rows["detectable"], rows.index, "|", color=ORANGE, markersize=10)
     axes.axvline(0, color=GREY, linewidth=0.8)
     panels.name_rows(axes, list(rows["effect"]))
     axes.set_xlabel("correlation with the loss, 95% interval")
-    axes.legend(loc="lower left")
 
 
 def effect_rows(folder: Path) -> Iterator[dict[str, object]]:

@@ -58,7 +58,8 @@ AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Amounts of rotation between which a checkpoint of the report's control is drawn."""
 ROTATIONS = 4
 """Rotations of each run of the replication."""
-POWER = 0.8
+POWER, MAX_LEVEL = 0.8, 0.10
+"""Share of cases that is asked for, and the share that may be found without an effect."""
 STUDY_4 = Path("studies/study4/tables")
 SCORE_BEYOND = next(question for question in SECONDARY if question.feature == SCORE)
 EVERYTHING = (*NORMS, NUCLEAR, surrogate("h0_mean"))
@@ -159,6 +160,7 @@ def plant(models: pd.DataFrame, direction: str, questions: Sequence[Question], *
 def power_rows(part: str, group: str, planted: Planted, simulations: int, draws: int) -> Iterator[dict[str, Any]]:
     """Yield for each question, statistic and effect in how many simulations it is found."""
     tests = {question.name: FixedTest(question, read, draws) for question, read in planted.reads.items()}
+    degrees = int(min(test.degrees.sum() for test in tests.values()))
     for effect in EFFECTS:
         random = np.random.default_rng([42, *f"{part} {group} {effect}".encode()])
         p: dict[tuple[str, str], list[float]] = {}
@@ -169,7 +171,7 @@ def power_rows(part: str, group: str, planted: Planted, simulations: int, draws:
                     p.setdefault((name, statistic), []).append(value)
         for (name, statistic), values in p.items():
             key = {"part": part, "group": group, "test": name, "statistic": statistic, "effect": effect}
-            yield key | found_of(np.array(values))
+            yield key | found_of(np.array(values)) | {"ideal": ideal_power(effect, degrees)}
 
 
 def found_of(p: Floats) -> dict[str, float]:
@@ -214,15 +216,30 @@ def rotated_runs(replication: pd.DataFrame, work: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def seen_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean partial correlation over settings of the amount of a rotation with H0 and with the mean row norm,
+    given the other controls, with and without that norm."""
+    others = tuple(name for name in EVERYTHING if name != MEAN_ROW_NORM)
+    rows = []
+    for feature, given in (("h0_mean", EVERYTHING), ("h0_mean", others), (MEAN_ROW_NORM, others)):
+        question = Question("seen", feature, BEYOND_NUCLEAR.outcome, given)
+        read = read_of(question, tables_of(runs))
+        amount = runs.set_index("model").sort_index()["amount"].to_numpy(np.float64)
+        test = FixedTest(question, read, draws=1)
+        correlation = float(test.correlations(amount) @ test.degrees / test.degrees.sum())
+        rows.append({"feature": feature, "row_norm_given": MEAN_ROW_NORM in given, "correlation": correlation})
+    return pd.DataFrame(rows)
+
+
 def rotations(folder: Path, work: Path, simulations: int, draws: int) -> Iterator[dict[str, Any]]:
     """Yield the rows of 1b: rotated token embeddings, the effect planted along the amount of the rotation."""
     replication = pd.read_csv(folder / "replication.csv.gz")
     replication = replication[[weights_file(work, name).exists() for name in replication["model"]]]
-    replication = replication[replication["n_parameters"] < replication["n_parameters"].max() + 1]
     runs = rotated_runs(replication[replication["entry"] == "tiny-3k-fifth"], work)
     small_tables.write(
         runs[["model", "configuration", "amount", *H0, surrogate("h0_mean"), *EVERYTHING]], folder / "rotated.csv.gz"
     )
+    small_tables.write(seen_table(runs), folder / "rotations_seen.csv")
     planted = plant(runs, "amount", (BEYOND_SURROGATES, BEYOND_NUCLEAR))
     yield from power_rows(
         "rotated", f"{len(runs)} matrices of {len(runs) // ROTATIONS} runs", planted, simulations, draws
@@ -369,20 +386,28 @@ def report(run: Path, simulations: int) -> Iterator[dict[str, Any]]:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return for each test the smallest effect that is found in `POWER` of cases, by interpolation; NaN if none is."""
+    """Return for each test the smallest effect that is found in `POWER` of cases, by interpolation.
+
+    NaN where none is, or where more than `MAX_LEVEL` is found without an effect.
+    """
     rows = []
     for (part, group, test, statistic), own in table.groupby(["part", "group", "test", "statistic"], sort=False):
         own = own.sort_values("effect")
         found, effects = np.maximum.accumulate(own["found"].to_numpy()), own["effect"].to_numpy()
         enough = np.flatnonzero(found >= POWER)
         needed = float("nan")
-        if len(enough):
+        keeps_level = bool(found[0] <= MAX_LEVEL)
+        if len(enough) and keeps_level:
             after = enough[0]
             before = max(after - 1, 0)
             needed = float(np.interp(POWER, found[before : after + 1], effects[before : after + 1]))
         rows.append(
             {"part": part, "group": group, "test": test, "statistic": statistic, "found_at_80": needed}
-            | {"level": own["found"].iloc[0], "power_at_most": own["found"].max(), "passes": bool(len(enough))}
+            | {
+                "level": own["found"].iloc[0],
+                "power_at_most": own["found"].max(),
+                "passes": keeps_level and bool(len(enough)),
+            }
         )
     return pd.DataFrame(rows)
 
