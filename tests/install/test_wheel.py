@@ -185,7 +185,7 @@ def test_toposcale_run_works_in_an_empty_folder_without_a_clone(with_workflow, t
     assert not (folder / "results").exists()
     slurm = run(toposcale, "run", "mine.yaml", "--profile", "slurm", "--dry-run", folder=folder)
     assert "toposcale/_workflow/profiles/slurm" in slurm.stderr
-    part = run(toposcale, "run", "mine.yaml", "--until", "features_table", folder=folder)
+    part = run(toposcale, "run", "mine.yaml", "--until", "weight_features", folder=folder)
     assert part.returncode == 0, part.stdout + part.stderr
     done = run(toposcale, "run", "mine.yaml", folder=folder)
     assert done.returncode == 0, done.stderr
