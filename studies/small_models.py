@@ -1,15 +1,17 @@
 """How good the forecasts are for models far below the published sizes: the project's own trainings.
 
-`python -m studies.small_models [RUNS]` forecasts the end of every training of studies 1 to 3 (3K to 301K parameters;
-with RUNS, so many of each configuration) from 20, 30 and 50% of its own curve, as the advice does. It writes by size how
-many forecasts are refused, the error of the others, and how many of their 95% intervals contain the measured end, to
-studies/tables/small_models.csv; with RUNS, it prints them.
+`python -m studies.small_models [RUNS]` forecasts the ends of trainings of studies 1 to 3 (3K to 301K parameters), 40 or
+RUNS of each size from all of its configurations, from 20, 30 and 50% of their own curves, as the advice does but for the
+steps that it needs, which are justified by this. By size it writes to tables/small_models.csv how many forecasts are
+refused, the error of the others, and how many of their 95% intervals contain the measured end. Two CPU minutes; of all
+1,744 trainings twenty.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ import pandas as pd
 from studies import small_tables
 from studies.nulls.configurations import RUNS, table_of
 from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.laws import joint
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.schedules import Schedule
@@ -26,22 +29,23 @@ STUDIES = ("study-1", "study-2", "study-3")
 SHARES = (0.2, 0.3, 0.5)
 
 
-def trainings(most: int | None = None) -> Iterator[TrainingRun]:
-    """The trainings of the studies whose plan is a shape, at most so many of each configuration."""
+def trainings(most: int) -> Iterator[TrainingRun]:
+    """Trainings of the studies whose plan is a shape, at most so many of each size, evenly from its configurations."""
     models, series = (
         pd.concat([table_of(RUNS / study, name) for study in STUDIES], ignore_index=True)
         for name in ("models", "series")
     )
     losses = dict(tuple(series.groupby("model")))
-    for _, configuration in models.groupby("configuration", sort=True):
-        for model in configuration.sort_values("model").head(most or len(configuration)).to_dict("records"):
-            rows, steps = losses[model["model"]], int(model["final_step"])
-            shape = str(model.get("shape", "cosine"))
-            plan = Schedule(shape, model["learning_rate"], steps, int(model["warmup_steps"]))
-            facts = RunFacts(model["model"], int(model["n_parameters"]), model["tokens_per_step"], "gpt")
-            schedule = LearningRateSchedule.of_log(steps, [], [], plan)
-            nothing = {name: np.empty(0) for name in ("step", "loss", "gradient_norm", "learning_rate")}
-            yield TrainingRun.of(facts, schedule, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])})
+    models = models.sort_values("model").assign(place=lambda rows: rows.groupby("configuration").cumcount())
+    chosen = models.sort_values(["place", "configuration"]).groupby("n_parameters").head(most)
+    for model in chosen.to_dict("records"):
+        rows, steps = losses[model["model"]], int(model["final_step"])
+        shape = str(model.get("shape", "cosine"))
+        plan = Schedule(shape, model["learning_rate"], steps, int(model["warmup_steps"]))
+        facts = RunFacts(model["model"], int(model["n_parameters"]), model["tokens_per_step"], "gpt")
+        schedule = LearningRateSchedule.of_log(steps, [], [], plan)
+        nothing = {name: np.empty(0) for name in ("step", "loss", "gradient_norm", "learning_rate")}
+        yield TrainingRun.of(facts, schedule, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])})
 
 
 def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:
@@ -49,7 +53,8 @@ def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:
     rows = []
     for run in runs:
         for share in SHARES:
-            advice = advise_on(run.first(share))
+            with patch.object(joint, "refuse_young", lambda run: None):
+                advice = advise_on(run.first(share))
             end = advice.end
             row = {
                 "model": run.model,
@@ -86,9 +91,5 @@ def by_size(table: pd.DataFrame) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    most = int(sys.argv[1]) if len(sys.argv) > 1 else None
-    sizes = by_size(forecasts(trainings(most)))
-    if most:
-        print(small_tables.markdown(sizes))
-    else:
-        small_tables.write(sizes, small_tables.TABLES / "small_models.csv")
+    sizes = by_size(forecasts(trainings(int(sys.argv[1]) if len(sys.argv) > 1 else 40)))
+    small_tables.write(sizes, small_tables.TABLES / "small_models.csv")
