@@ -140,3 +140,18 @@ def test_the_numbers_of_a_retired_study_are_on_its_page_in_the_commit_that_is_na
         pytest.skip("the clone is shallow, or no clone")
     for estimate in re.findall(r"[+-]?\d+\.\d+%?", section):
         assert estimate in shown.stdout, estimate
+
+
+def test_plan_of_the_controls_is_older_than_its_tables():
+    plan = re.search(r"The plan of the controls is commit ([0-9a-f]{8})", PAGE)[1]
+    git = ["git", "-C", str(ROOT)]
+    log = subprocess.run(
+        [*git, "log", "--reverse", "--format=%H", "--", "studies/controls/tables"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if log.returncode or not log.stdout or subprocess.run([*git, "cat-file", "-e", plan], check=False).returncode:
+        pytest.skip("the clone is shallow, or no clone")
+    first = log.stdout.split()[0]
+    subprocess.run([*git, "merge-base", "--is-ancestor", plan, f"{first}^"], check=True)
