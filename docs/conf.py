@@ -81,7 +81,7 @@ def link_the_default_run(app, docname, source):
     """Link the report and the explorer of the default run, copied into the site where there is one, in the gallery."""
     if docname == "docs/gallery" and html_extra_path:
         links = (f'<a href="../{Path(path).name}">{Path(path).stem}</a>' for path in html_extra_path)
-        source[0] += f"\n## The whole run\n\nOf the run that this site was built beside: {', '.join(links)}.\n"
+        source[0] += f"\n## The whole run\n\nOf the run next to which this site was built: {', '.join(links)}.\n"
 
 
 def list_the_rules(app, docname, source):

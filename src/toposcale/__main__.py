@@ -1,4 +1,4 @@
-"""The command line: which subcommands there are. Each is a module beside what it calls, imported when it is asked for."""
+"""The command line: which subcommands there are. Each is a module next to what it calls, imported when it is asked for."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Many runs in one figure: the runs of a configuration, which differ by their seed alone, become one line with a band."""
+"""Many runs in one figure: the runs of a configuration, which differ only by their seed, become one line with a band."""
 
 from collections import Counter
 from collections.abc import Mapping

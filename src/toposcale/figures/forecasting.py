@@ -136,7 +136,7 @@ def _rate(axes: Axes, schedule: pd.DataFrame, final_step: int) -> None:
 
 
 def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw the final loss of every candidate of a run against its compute; unfinished runs alone, if there are any."""
+    """Draw the final loss of every candidate of a run against its compute; only unfinished runs, if there are any."""
     usable = panels.finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
     live = usable[usable["is_live"].astype(bool)]
     usable, suffix = (live, "") if len(live) else (usable, " (finished since)")

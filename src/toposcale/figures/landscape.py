@@ -33,7 +33,7 @@ def _not_finite(losses: np.ndarray) -> str:
 
 
 def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw the loss surface beside the merge tree of its sublevel sets, whose height is loss; a row a plane."""
+    """Draw the loss surface next to the merge tree of its sublevel sets, whose height is loss; a row a plane."""
     rows, subtitle = panels.rows_of_last_checkpoint(surfaces, models)
     if panels.finite(rows, ["loss"]).empty:
         return panels.missing_figure("no loss surface was computed", subtitle)

@@ -28,7 +28,7 @@ with needs_extra("plot", "a picture"):
 _MOST_NAMED = 24  # matrices whose names stand under the axis without touching; of more the blocks are numbered
 _MOST_CHANGED = 3  # largest changes that are ringed and named in the title of a panel
 _MOST_TICKS = 16  # numbers of blocks under the axis
-_LONGEST = 110  # characters of a panel's note: what fits beside its title
+_LONGEST = 110  # characters of a panel's note: what fits next to its title
 _LETTER = 0.085  # inches of a letter of a tick label, amply
 _WIDE = 30  # ratio of the largest size to the median from which an axis is logarithmic
 _LOOKS = dict(zip(Role, SEVERAL_LOOKS, strict=True))
@@ -44,7 +44,7 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = Non
     path : path, optional
         File to write, .svg, .png or .pdf; none is written by default.
     ax : matplotlib.axes.Axes, optional
-        Axes for the first feature alone.
+        Axes for only the first feature.
 
     Returns
     -------

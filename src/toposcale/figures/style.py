@@ -1,4 +1,4 @@
-"""Style of the figures, by the object-oriented API alone: no pyplot, no global state, nothing left open."""
+"""Style of the figures, by the object-oriented API: no pyplot, no global state, nothing left open."""
 
 import functools
 import os
@@ -104,7 +104,7 @@ P = ParamSpec("P")
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw with this project's style alone, whatever matplotlibrc the user has."""
+    """Draw with only this project's style, whatever matplotlibrc the user has."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -138,7 +138,7 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
 
 
 def save(figure: Figure, svg: str | os.PathLike[str], *, pdf: bool = False) -> None:
-    """Write a figure as SVG, and as PNG and PDF beside it, atomically: the same bytes for the same figure."""
+    """Write a figure as SVG, and as PNG and PDF next to it, atomically: the same bytes for the same figure."""
     of_svg = {"Date": None, "Creator": None, **({MISSING: figure.get_label()} if figure.get_label() else {})}
     with matplotlib.style.context(["default", STYLE]):
         figure.dpi = _DPI

@@ -46,7 +46,7 @@ class Result(ABC):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes for the main panel alone; by default a figure of all panels is made.
+            Axes for only the main panel; by default a figure of all panels is made.
 
         Returns
         -------

@@ -6,8 +6,7 @@ surfaces, merge trees, curvature and gradients, by `LandscapeSettings`. Each ste
 finds the minima and the losses at which their basins meet, and `landscape_features` counts and measures these. Traces and
 spectral density of the `Hessian` describe the curvature, `landscape_profile` the basins by their mass.
 
-What needs torch is loaded when it is first used, so that merge trees and graphs work without: the library alone does not
-install it.
+What needs torch is loaded when it is first used, so that merge trees and graphs work without it, as in a slim install.
 """
 
 from toposcale.io.lazy_names import lazy_names

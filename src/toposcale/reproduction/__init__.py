@@ -5,7 +5,7 @@ from toposcale.analysis.analyses import RUN_TABLES, Analysis
 ANALYSES = {
     "comparison": Analysis(
         "reproduction.comparison.comparison_tables",
-        "Published values beside those of this run",
+        "Published values and those of this run",
         reads=("published", *RUN_TABLES, "correlations", "scaling", "transitions", "forecast_evaluation"),
         makes=("comparison",),
         settings=("training_settings", "corpus_settings", "seeds", "reproduces"),

@@ -97,7 +97,7 @@ class RunComparison(MappedResult):
     ends : tuple of End
         What is known of their final losses.
     pairs : tuple of RunPair
-        Each other run beside the first one. The intervals of an axis hold for all of them together.
+        Each other run with the first one. The intervals of an axis hold for all of them together.
     """
 
     runs: tuple[TrainingRun, ...]
@@ -145,7 +145,7 @@ def compare_runs(
     ----------
     curves : path, mapping of columns, or mapping with a key `curve`
         Losses of A, B, ... in nats per token, as for `toposcale.advise`, of the same data and tokenizer; a mapping with a
-        key `curve` holds its arguments that apply to this run alone, for example
+        key `curve` holds its arguments that apply only to this run, for example
         ``{"curve": "b.csv", "n_parameters": 50e6}``.
     seed_noise : float, optional
         Standard deviation of the loss between seeds, nats per token; by default estimated from replicates.

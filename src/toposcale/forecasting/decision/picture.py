@@ -33,7 +33,7 @@ def draw(
     decay: DecayDecision | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw a run, its forecast, its candidates, and the final loss by the start of the decay; into `ax` the run alone."""
+    """Draw a run, its forecast, its candidates, and the final loss by the start of the decay; into `ax` only the run."""
     if ax is not None:
         _draw_run(ax, run, forecast, candidates)
         return ax

@@ -69,7 +69,7 @@ LARGEST_RATIO = {"n_parameters": 1.25, "tokens_per_step": 1.1}
 programs count position embeddings or not."""
 
 RECIPE = ("optimizer", "weight_decay", "weight_average")
-"""Facts beside batch and learning rates on which it depends how much a decay gains."""
+"""Facts besides batch and learning rates on which it depends how much a decay gains."""
 
 LARGEST_EPOCHS_RATIO = 1.1
 """Ratio of the epochs to those that the tokens imply beyond which one of them is wrong."""
