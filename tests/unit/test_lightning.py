@@ -106,7 +106,7 @@ def test_a_fit_of_two_epochs(tmp_path):
     expected = {name: value.norm().item() for name, value in module.named_parameters() if name.endswith("weight")}
     assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-6)
     facts = folder.facts()
-    assert (facts["final_step"], facts["tokens_per_step"]) == (STEPS, 64)
+    assert (facts["final_step"], facts["tokens_per_step"], facts["optimizer"]) == (STEPS, 64, "sgd")
     assert facts["n_parameters"] == sum(value.numel() for value in module.parameters())
     plan = np.interp(np.arange(STEPS + 1), facts["schedule"]["at"], facts["schedule"]["values"])
     np.testing.assert_allclose(plan, [0.1 * module.rate(step) for step in range(STEPS + 1)], rtol=1e-9)
