@@ -427,4 +427,5 @@ def _refuse_several(folder: Path) -> None:
 def _values(features: Mapping[str, Mapping[str, float]], name: str) -> pd.Series:
     """Return features as a series called `name`, by layer and feature."""
     values = {(layer, feature): float(value) for layer, named in features.items() for feature, value in named.items()}
-    return pd.Series(values, name=name, dtype=np.float64).rename_axis(["layer", "feature"])
+    index = pd.MultiIndex.from_tuples(list(values), names=["layer", "feature"])
+    return pd.Series(list(values.values()), index, name=name, dtype=np.float64)

@@ -48,6 +48,8 @@ class WeightChange:
     @property
     def cosine(self) -> float:
         """Cosine of the angle between the weights before and after; NaN where one of them is 0."""
+        if self.difference == 0.0 and self.before:
+            return 1.0  # which the rounded norms need not give
         norms = math.sqrt(self.before) * math.sqrt(self.after)
         return self.products / norms if norms else math.nan
 
