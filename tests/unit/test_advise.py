@@ -188,7 +188,7 @@ def test_sizes_are_named_as_people_write_them(number, text):
 
 def test_what_means_nothing_for_a_known_run_is_named():
     given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
-    with pytest.raises(UserError, match="known run 1: unknown field colour; a run has count_parameters, curve"):
+    with pytest.raises(UserError, match="known run 1: unknown field colour; a run has aspect_ratio, count_parameters"):
         toposcale.advise(columns(), **given, known=[{"curve": columns(), "colour": 3}])
 
 
@@ -818,7 +818,7 @@ def test_the_epoch_of_a_trainer_tells_how_often_its_text_is_read(tmp_path):
 def test_the_options_are_the_arguments_of_the_call_from_python():
     parser = argparse.ArgumentParser()
     advise_command.add_arguments(parser)
-    of_the_picture_and_the_schedule = {"plot", "json", "decay_start", "peak", "final"}
+    of_the_picture_and_the_schedule = {"plot", "json", "csv", "latex", "decay_start", "peak", "final"}
     stated = set(vars(parser.parse_args([]))) - of_the_picture_and_the_schedule
     assert stated == {*signature(toposcale.advise).parameters} - {"count_parameters", "name", "facts"} | FACTS.keys()
 
