@@ -17,7 +17,8 @@ def test_pages_are_short():
     by_hand = {name: text for name, text in texts.items() if "ritten by `make reference`" not in text[:200]}
     lengths = {name: len(text.split()) for name, text in by_hand.items()}
     prose = {name: len(re.sub(r"```.*?```", "", text, flags=re.DOTALL).split()) for name, text in by_hand.items()}
-    assert sum(length for name, length in lengths.items() if name not in NEW_PAGES) <= 26_000
+    own = {*NEW_PAGES, "research.md"}
+    assert sum(length for name, length in lengths.items() if name not in own) <= 24_500
     assert max(lengths[name] for name in NEW_PAGES) <= 1_400
     assert prose["decisions.md"] <= 1_400
-    assert prose["research.md"] <= 1_500
+    assert prose["research.md"] <= 2_600  # the results of nine studies
