@@ -139,7 +139,7 @@ CHANGES = {
 # Rules that a run does not have any more after a change.
 GONE = {"trajectory.enabled": {"trajectory"}}
 
-# One rule gathers all tables, so the graph of the rules leads to every reader of a table from each; these changes reach one.
+# One rule gathers all tables, so its graph leads from each table to every reader; these changes reach the readers of one.
 READERS = {"landscape.path_resolution": {"training_path", "gathered_table", "figures", "report"}}
 
 # Keys that say which models, checkpoints and files there are: the tests below say what each of them does.
