@@ -7,8 +7,9 @@ runs of study 4.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,7 +50,7 @@ def scores(models: pd.DataFrame, sizes: pd.DataFrame) -> Figure:
         for line in ("cbars", "cmins", "cmaxes"):
             parts[line].set(color=DARK, linewidth=0.8)
     left.axvline(0, color=GREY, linewidth=0.8)
-    panels.name_rows(left, [_words(name) for name, _ in groups])
+    panels.name_rows(left, [_words(str(name)) for name, _ in groups])
     left.set_xlabel("mean score of the matrices of a run")
     for trained, colour in (("default run", ORANGE), ("default run, end", PINK), ("600 steps, batch 32", DARK)):
         own = sizes[sizes["trained"] == trained]
@@ -128,7 +129,7 @@ def effect_rows(folder: Path) -> Iterator[dict[str, object]]:
         yield _effect(f"{row['feature']} given {given}, eight seeds", row)
 
 
-def _effect(words: str, row: dict[str, object]) -> dict[str, object]:
+def _effect(words: str, row: Mapping[Any, Any]) -> dict[str, object]:
     return {"effect": words} | {name: row[name] for name in ("estimate", "low", "high", "detectable")}
 
 

@@ -268,10 +268,10 @@ def report_run(model: str, run: Path, features: pd.DataFrame, losses: pd.DataFra
     segment = testable_segment(series["step"], warmup)
     steps = series["step"].to_numpy()[segment.start : segment.stop]
     own = features[(features["model"] == model) & (features["source"] == "weights")]
-    whole = (
+    whole: pd.DataFrame = (
         own[own["layer"] == ALL_LAYERS].pivot(index="feature", columns="step", values="value").reindex(columns=steps)
     )
-    whole = whole[np.isfinite(whole).all(axis=1)]
+    whole = whole.loc[np.isfinite(whole).all(axis=1)]
     values = whole.to_numpy(np.float64)
     kept = ~is_constant(values)
     names, n_layers = [name for name, keep in zip(whole.index, kept, strict=True) if keep], own["layer"].nunique() - 1
@@ -435,4 +435,4 @@ def main(folder: Path, work: Path, run: Path, simulations: int = SIMULATIONS, dr
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))

@@ -52,7 +52,7 @@ def rows(replication: pd.DataFrame, expected: pd.DataFrame, draws: int = STUDY_D
             before = expected[(expected["question"] == name) & (expected["rate"] == LOW_RATE)].iloc[0]
             is_primary = question == BEYOND_NUCLEAR and entry == "tiny-3k-fifth"
             estimate, degrees, p = tested(question, models, draws if is_primary else 1)
-            low, high = fisher_interval(np.float64(estimate), degrees)
+            low, high = fisher_interval(np.array(estimate), degrees)
             row = {"entry": entry, "question": question.name, "runs": len(models), "estimate": estimate}
             row |= {"low": float(low), "high": float(high), "one_sided_p": p if is_primary else float("nan")}
             row |= {"study_4": before["estimate"], "study_4_low": before["low"], "study_4_high": before["high"]}

@@ -243,6 +243,6 @@ def test_what_it_cost_and_how_to_rerun_it_are_told(unpacked, finished):
     facts = unpacked.run("document.querySelector('#workflow').innerText + document.querySelector('#rerun').innerText")
     for rule in ("train", "weight_features", "correlations", "figures"):
         assert rule in facts
-    assert "git checkout" in facts
+    assert "toposcale run small.yaml" in facts  # the project of this run is a copy, and no clone
     config = unpacked.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
     assert config == (finished.results / "config.yaml").read_text()

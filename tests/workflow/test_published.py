@@ -144,7 +144,7 @@ def test_what_is_due_is_fetched_again_and_never_more_than_one_is_on_the_disk(hub
     assert [part.read_bytes() for part in parts] == before
     # A checkpoint less: the one before is another one for the distance of the next. One more is fetched alone.
     weights_alone(published, 0, 10, 20, 50, 100)
-    assert published.planned(table) == {"diagram_distances": 1, "features_table": 1}
+    assert published.planned(table) == {"diagram_distances": 1, "gathered_table": 1}
     weights_alone(published, 0, 10, 20, 30, 40, 50, 100)
     assert published.planned(table)["fetch"] == 1
     published.config["models"]["tiny"]["revisions"] = "other{step}"
@@ -258,4 +258,4 @@ def test_make_run_passes_the_files_of_a_remedy_on():
     """What `AGAIN=FILE` of a remedy stands for."""
     command = ["make", "--dry-run", "--always-make", "run", "AGAIN=one.json two.json"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert re.search(r"snakemake .* --forcerun one.json two.json( |$)", told, re.MULTILINE)
+    assert re.search(r"toposcale run .* --forcerun one.json two.json( |$)", told, re.MULTILINE)
