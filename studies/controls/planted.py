@@ -271,7 +271,7 @@ def report_run(model: str, run: Path, features: pd.DataFrame, losses: pd.DataFra
     whole: pd.DataFrame = (
         own[own["layer"] == ALL_LAYERS].pivot(index="feature", columns="step", values="value").reindex(columns=steps)
     )
-    whole = whole.loc[np.isfinite(whole).all(axis=1)]
+    whole = whole[np.isfinite(whole.to_numpy(np.float64)).all(axis=1)]
     values = whole.to_numpy(np.float64)
     kept = ~is_constant(values)
     names, n_layers = [name for name, keep in zip(whole.index, kept, strict=True) if keep], own["layer"].nunique() - 1
