@@ -7,6 +7,7 @@ a run that would take long is planned.
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -205,10 +206,10 @@ def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
 def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
     [printed] = [command for command in commands(README) if command.startswith("toposcale advise examples")]
     longer, in_a_run, before_its_start, of_the_folder = ADVICE
-    for command, step in ((printed, "11,888"), (longer, "16,000")):
+    for command, size in ((printed, "2 x this run"), (longer, "100M")):
         told = done_as_printed(place, command)
-        assert f"this run: step {step} of 24,000" in told
-        assert "scale up to 100M" in told
+        assert "this run: step 16,000 of 24,000" in told
+        assert f"scale up to {size}" in told
         assert "=> " in told
     told = done_as_printed(place, before_its_start)
     assert "this run: step 0 of 20,000" in told
@@ -289,7 +290,10 @@ def others():
 
 @pytest.mark.parametrize("command", others())
 def test_any_other_command_is_planned_without_complaint(place, command):
-    words = command.split()
+    words = shlex.split(command)
+    if command.startswith("toposcale --"):
+        done_as_printed(place, command)
+        return
     if words[0] == "sbatch":
         assert any((ROOT / word).is_file() for word in words[1:])
         return
