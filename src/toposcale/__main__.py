@@ -117,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
     """Options of the subcommand."""
 
     completion: Any = None
-    """How a shell completes the name of a file; None unless its completion is printed."""
+    """Completion of the name of a file by a shell; None unless its script is printed."""
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
         """Add an argument; one that is no option, or takes a FILE, is completed with the names of files."""

@@ -8,7 +8,7 @@ import pytest
 import toposcale
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
-from toposcale.forecasting.laws.record import FEWEST_FORECASTS, RECORD, record_of, size_decade
+from toposcale.forecasting.laws.record import MIN_FORECASTS, RECORD, record_of, size_decade
 
 HALF = run("100M", 100_000_000, until=0.5)
 
@@ -48,7 +48,7 @@ def test_advise_ends_with_the_record_and_is_confident_with_one_alone():
     noise = 0.002 * np.random.default_rng(0).normal(size=len(steps))
     curve = {"step": steps, "loss": law(100_000_000, wsd(), steps) + noise, "learning_rate": wsd()[steps]}
     schedule = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1, "steps": FINAL}
-    for optimizer, n_least in (("adamw", FEWEST_FORECASTS), ("lion", 0)):
+    for optimizer, n_least in (("adamw", MIN_FORECASTS), ("lion", 0)):
         advice = toposcale.advise(curve, n_parameters=1e8, tokens_per_step=5e5, schedule=schedule, optimizer=optimizer)
         *_, record, last = str(advice).splitlines()
         assert record == f"  Runs like yours: {advice.record}."

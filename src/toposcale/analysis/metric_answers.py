@@ -21,6 +21,7 @@ from toposcale.analysis.metric_table import ALIASES, LEARNING_RATE, MetricTable,
 from toposcale.analysis.sensitivity import EFFECTS, POWER_WANTED, SIMULATIONS, detectable_correlation
 from toposcale.analysis.series import MIN_FOR_CORRELATION, configurations_of
 from toposcale.features.feature import WEIGHT_NORM
+from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.io.errors import counted
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import Floats, orthogonal_to, spearman
@@ -42,8 +43,6 @@ CONTROLS_DRAWN = 100
 """Losses with noise, the positive control."""
 MAX_RATE = 0.07
 """False-positive rate of the placebos above which, by two standard errors, nothing is tested."""
-HALF_WIDTH = 1.959964
-"""Standard errors of half a 95% interval."""
 
 POINTS = 20
 """Checkpoints of a run that the test needs: with fewer no degrees of freedom are left for the past, and the false-positive
@@ -274,7 +273,7 @@ def pooled_interval(correlations: Floats, variances: Floats) -> tuple[Floats, Fl
 def _fisher_interval(correlation: Floats, error: Floats) -> tuple[Floats, Floats]:
     """Return the 95% interval of correlations from the standard error of their Fisher z."""
     z = np.arctanh(np.clip(correlation, -1 + 1e-12, 1 - 1e-12))
-    return np.tanh(z - HALF_WIDTH * error), np.tanh(z + HALF_WIDTH * error)
+    return np.tanh(z - NORMAL * error), np.tanh(z + NORMAL * error)
 
 
 def z_variance(test: ResidualTest) -> Floats:

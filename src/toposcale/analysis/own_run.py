@@ -1,6 +1,6 @@
-"""What one wants to know of a training first: has it finished learning, is anything odd, and what changed most.
+"""First questions about a training: has it finished learning, is anything odd, and what changed most.
 
-Each answer is a sentence or two, the same in the report and on the watch page. What the data do not tell is named.
+Each answer is a sentence or two, the same in the report and on the watch page, and names what the data do not tell.
 """
 
 import math
@@ -28,7 +28,7 @@ ODD = "Is anything odd?"
 CHANGED = "What changed most, and where?"
 
 FURTHER_SHARE = 0.1
-"""Share of the steps so far by which the training is continued in thought."""
+"""Share of the steps so far for which the present slope is extrapolated."""
 
 SLOPE_SINCE = 0.5
 """Share of the steps so far from which on the loss is fitted by a line over log step."""
@@ -58,7 +58,7 @@ class RunAnswer(NamedTuple):
 
 
 class Learning(StrEnum):
-    """How the loss moves at present; begins the first answer."""
+    """Trend of the loss at present; begins the first answer."""
 
     FALLING = "Still learning"
     ALMOST = "Almost"
@@ -78,7 +78,7 @@ class Slope(NamedTuple):
 
     @property
     def learning(self) -> Learning:
-        """How the loss moves."""
+        """Trend of the loss, by this line."""
         if abs(self.gain) <= CLEAR_SLOPE * self.error:
             return Learning.FLAT
         if self.gain < 0:
@@ -225,12 +225,11 @@ def _settled_sentence(measured: Curve, title: str, weights: pd.DataFrame) -> str
     else:  # each is a change already
         of_weights = Curve(np.append(moves.steps[0] - 1, moves.steps), np.append(0.0, np.cumsum(moves.losses)))
     name = "norm of the weights" if moves.is_empty else "weights"
-    settled = [
-        f"at step {step:,.0f} ({series})" if step == step else f"not yet ({series})"
-        for series, curve in ((title, measured), (name, of_weights))
-        if len(curve.steps) > 2 and not math.isnan(largest_change(*curve).step)
-        for step in [largest_change(*curve).settled_step]
-    ]
+    settled = []
+    for series, curve in ((title, measured), (name, of_weights)):
+        if len(curve.steps) > 2 and not math.isnan((change := largest_change(*curve)).step):
+            step = change.settled_step
+            settled.append(f"not yet ({series})" if math.isnan(step) else f"at step {step:,.0f} ({series})")
     if not settled:
         return "When the large changes were over is not known from so few values."
     return f"Changes between checkpoints fell below {SETTLED_SHARE:.0%} of the largest: {', '.join(settled)}."

@@ -270,7 +270,7 @@ def long_table(judged: Mapping[str, Judged]) -> pd.DataFrame:
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Result):
-    """What laws forecast and decide of published runs, by law."""
+    """Forecasts and decisions of published runs, by law."""
 
     judged: Mapping[str, Judged]
 

@@ -1,4 +1,4 @@
-"""How far weights move from one checkpoint to another, matrix by matrix."""
+"""Change of the weights from one checkpoint to another, matrix by matrix."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping

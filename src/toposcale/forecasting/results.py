@@ -1,4 +1,4 @@
-"""What scientific Python expects of a result: rows, plain JSON, axes, text, and HTML in a notebook."""
+"""Results as scientific Python has them: rows, plain JSON, axes, text, and HTML in a notebook."""
 
 import argparse
 import json

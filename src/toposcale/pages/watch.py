@@ -313,13 +313,12 @@ def _alerts_of_advice(advice: Advice) -> Iterator[Alert]:
 
 def _measured(checkpoint: Path, model: str, step: int, earlier: Path | None) -> tuple[pa.Table, pa.Table]:
     """Return the features and diagrams of a checkpoint's weights, with their change since an earlier one."""
-    features, diagrams = weights.compute_features(
-        checkpoints.Checkpoint(checkpoint).matrices(), weights.WeightSettings()
-    )
+    opened = checkpoints.Checkpoint(checkpoint)
+    features, diagrams = weights.compute_features(opened.matrices(), weights.WeightSettings())
     with suppress(UserError, OSError):  # the Trainer removes old checkpoints
         if earlier is not None:
-            before, after = (checkpoints.Checkpoint(path).matrices() for path in (earlier, checkpoint))
-            for layer, change in relative_changes(before, after).items():
+            before = checkpoints.Checkpoint(earlier).matrices()
+            for layer, change in relative_changes(before, opened.matrices()).items():
                 features[layer] |= change
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)

@@ -32,7 +32,7 @@ _OF_LOG = [name for name, fact in FACTS.items() if fact.kind is FactKind.LOG]
 
 @dataclass(frozen=True, repr=False)
 class CurveCheck(results.Result):
-    """How a loss curve is read; iterated over, its lines, and the refusal at the end where the advice refuses it.
+    """Reading of a loss curve; iterated over, its lines, and the refusal at the end where the advice refuses it.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import OPTIMIZER_OFFSETS, SIZES_KNOWN, decades_away
-from toposcale.forecasting.laws.record import FEWEST_FORECASTS, record_of
+from toposcale.forecasting.laws.record import MIN_FORECASTS, record_of
 from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.facts import USUAL_ASPECT_RATIOS, is_usual_aspect_ratio
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -107,7 +107,7 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
             "is known"
         )
     if not (record := record_of(run)).suffices:
-        yield f"fewer than {FEWEST_FORECASTS} forecasts of runs like this one are on record: {record}"
+        yield f"fewer than {MIN_FORECASTS} forecasts of runs like this one are on record: {record}"
     ratios = [run.facts.aspect_ratio, *(row.candidate.target.aspect_ratio for row in decision.candidates)]
     if odd := [ratio for ratio in ratios if not is_usual_aspect_ratio(ratio)]:
         least, most = USUAL_ASPECT_RATIOS

@@ -28,7 +28,7 @@ LEAST_SIZE_RATIO = 1.5
 known, 76% of the ends of the Gemstones were inside."""
 
 
-FEWEST_SIZES_WITH_OUTLIER = 3
+MIN_SIZES_WITH_OUTLIER = 3
 """Sizes from which on it shows that one is far from the scaling law of the others."""
 
 
@@ -118,7 +118,7 @@ class Joint(Law):
         calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
         self.inflation_, self.calibration_ = 1.0, priors.CALIBRATION if calibrated else 1.0
         scatters = {1.0: 1.0}
-        if self.n_sizes >= FEWEST_SIZES_WITH_OUTLIER:
+        if self.n_sizes >= MIN_SIZES_WITH_OUTLIER:
             scatters = {1.0: 1 - priors.OUTLYING_WEIGHT, priors.OUTLYING_SCATTER: priors.OUTLYING_WEIGHT}
         models = {self.prior: 1 - priors.SECOND_WEIGHT, self.prior.second_model: priors.SECOND_WEIGHT}
         self.laws_ = [FamilyLaw(prior, self.runs_, scatter) for scatter in scatters for prior in models]

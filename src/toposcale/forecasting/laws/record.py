@@ -1,4 +1,4 @@
-"""The record of the forecasts under an answer: how those of published runs like this one turned out."""
+"""Record of an answer: errors and coverage of the forecasts of published runs like this one."""
 
 import csv
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ RECORD = Path(__file__).with_name("record.csv")
 RECORD_KEY = ("decade", "optimizer", "share")
 """Columns of the table by which runs are alike."""
 
-FEWEST_FORECASTS = 20
+MIN_FORECASTS = 20
 """Forecasts of runs like this one without which no answer is confident."""
 
 
@@ -44,7 +44,7 @@ class Record(NamedTuple):
     @property
     def suffices(self) -> bool:
         """Return whether there are enough forecasts for a confident answer."""
-        return self.n >= FEWEST_FORECASTS
+        return self.n >= MIN_FORECASTS
 
     def as_dict(self) -> dict[str, str | float | None]:
         """Return the value of `record` in the JSON; None for what no forecast tells."""

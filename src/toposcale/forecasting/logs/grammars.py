@@ -178,7 +178,7 @@ _PREFIXES = (
     r"\w{3} +\d+ \d\d:\d\d:\d\d \S+ [^\s:\[]+(?:\[\d+\])?: ",  # journald
     r"\((?:\w+ )?pid=\d+(?:, ip=[\d.]+)?\) ",  # Ray
 )
-"""What containers and launchers put before the lines of a program; ranks stay, since they tell rows apart."""
+"""Prefixes that containers and launchers put before the lines of a program; ranks stay, since they tell rows apart."""
 
 PREFIX = re.compile(f"(?:{'|'.join(_PREFIXES)})*+")
 

@@ -90,7 +90,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """Lines that differ in their numbers alone.
+    """Lines that differ only in their numbers.
 
     key: the line with marks in the place of its numbers, and single spaces. names: column of each number that is read, by
     its position in the line. decimals: positions of numbers that must be decimal to be losses. opening: words up to the
@@ -161,7 +161,7 @@ def split_of_loss(name: str) -> frozenset[str] | None:
 
 @dataclass
 class _Numbers:
-    """What the generic grammar has found of the numbers of a line so far; see `Form`."""
+    """Numbers of a line that the generic grammar has read so far; see `Form`."""
 
     literals: Sequence[str]
     names: dict[int, str] = field(default_factory=dict)

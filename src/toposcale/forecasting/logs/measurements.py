@@ -14,6 +14,18 @@ MAX_LOST_SHARE = 1 / 20
 MAX_BATCH_RATIO = 1.05
 """Largest ratio of the tokens of a step late and early in a training whose batch is constant."""
 
+LOSS_OF_1000_CLASSES = 6.908
+"""Cross-entropy of a uniform guess among the classes of ImageNet, nats."""
+
+MAX_DISTANCE_TO_UNIFORM = 0.25
+"""Largest distance of the first logged loss from it."""
+
+MIN_LOSS_OF_TEXT = 1.5
+"""Loss in nats below which a log with accuracies is hardly that of a language model."""
+
+LAST_ROWS = 5
+"""Last rows whose median is the present loss."""
+
 
 def measured(series: Series) -> Series:
     """Return the rows with a step; validation losses that are none are missing, and those of a failure are infinite."""
@@ -103,21 +115,8 @@ def looks_like_classification(names: Iterable[str], losses: np.ndarray) -> bool:
     losses = losses[np.isfinite(losses)]
     if not len(losses) or not any(ACCURACY.search(name.lower()) for name in names):
         return False
-    starts_uniform = abs(losses[0] - LOSS_OF_1000_CLASSES) < LARGEST_OFF_UNIFORM
-    return bool(starts_uniform or np.median(losses[-FEW_ROWS:]) < LOWEST_LOSS_OF_TEXT)
-
-
-LOSS_OF_1000_CLASSES = 6.908
-"""Cross-entropy of a uniform guess among the classes of ImageNet, nats."""
-
-LARGEST_OFF_UNIFORM = 0.25
-"""Largest distance of the first logged loss from it."""
-
-LOWEST_LOSS_OF_TEXT = 1.5
-"""Loss in nats below which a log with accuracies is hardly that of a language model."""
-
-FEW_ROWS = 5
-"""Last rows whose median is the present loss."""
+    starts_uniform = abs(losses[0] - LOSS_OF_1000_CLASSES) < MAX_DISTANCE_TO_UNIFORM
+    return bool(starts_uniform or np.median(losses[-LAST_ROWS:]) < MIN_LOSS_OF_TEXT)
 
 
 def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:

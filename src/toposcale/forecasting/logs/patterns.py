@@ -24,7 +24,7 @@ SEPARATORS = "[_'\u2019\u00a0\u202f]"  # of thousands, beside commas
 _NO_COUNT = re.compile(
     r" ?(?:tokens|samples|sequences|examples|epochs|batches|s|sec|ms|min|h)\b|[a-zA-Z%]{2}|%|:\d|, *\d"
 )
-"""What stands behind a number that counts no steps."""
+"""Words behind a number that counts no steps."""
 
 _OF_EPOCHS = {"epoch", "batch", "batches"}
 _RENAMED = {"total": END, "tokens": "tokens"}

@@ -111,7 +111,7 @@ def counter_in(columns: Mapping[str, np.ndarray]) -> str:
 
 @dataclass
 class Gathered:
-    """What the lines of a log hold, gathered while they are read.
+    """Content of the lines of a log, gathered while they are read.
 
     values: numbers by form, (row, one a name) each; blocks: tables of them. left_out: rows by reason. headers: rows of each
     line without a number that is read. facts: row, name and value. cut: the last line, if half-written.
