@@ -296,9 +296,8 @@ class Benchmark(Result):
 
     @property
     def _summary(self) -> str:
-        return (
-            f"Forecasts of the final loss of published runs by {len(self.judged)} laws, at the points that all forecast"
-        )
+        laws = on_common_points(self.judged)  # without those that cannot be compared
+        return f"Forecasts of the final loss of published runs by {len(laws)} laws, at the points that all forecast"
 
     def _draw(self, ax: "Axes | None") -> "Axes":
         """Draw the mean error of each law against the share of the run that is seen."""
@@ -317,6 +316,6 @@ class Benchmark(Result):
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
         if ax is None:
-            figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+            figure.legend(loc="outside right center", frameon=False, fontsize=8)
             finish(figure)
         return axes
