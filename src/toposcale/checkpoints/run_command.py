@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> None:
     status = _call(command(given.configuration, given.options))
     if status and os.path.isdir(".snakemake/locks") and os.listdir(".snakemake/locks"):
         # What is locked after a failure was locked by another run.
-        unlock = "make unlock" if "MAKELEVEL" in os.environ else f"toposcale run {given.configuration} --unlock"
+        unlock = "make unlock" if Path.cwd() == HOME else f"toposcale run {given.configuration} --unlock"
         raise UserError(f"another run is at work in this folder, or was killed; if it was killed: {unlock}")
     if not status and "--" not in given.options and not any(word.startswith(_NO_RUN) for word in given.options):
         # A run of a part has none; Snakemake has said what it did.
