@@ -1,8 +1,8 @@
 """`python -m studies.controls.train TABLES WORK [UNTIL [TABLE]]` trains what the plan has and WORK lacks, in its order.
 
-A finished run leaves its row in WORK, so that an interruption loses one run. UNTIL, a time of the day in UTC as 14:50: no
-run is begun after it. TABLE: only the runs of this table are trained. Several processes can work together. At the end the
-rows that are there are written to TABLES.
+A finished run leaves its row in WORK, so that an interruption loses one run; the runs that TABLES has are not trained
+again. UNTIL, a time of the day in UTC as 14:50: no run is begun after it. TABLE: only the runs of this table are trained.
+Several processes can work together. At the end the rows that are there are written to TABLES.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ from toposcale.training import trainer
 from toposcale.training.corpus import Corpus
 from toposcale.training.gpt import GPTShape
 
-PLAN = "studies/controls/study.yaml"
-TABLES = ("replication", "settings", "scale")
-CONTEXT = 128
-FIRST_RUNS, RUNS_THAT_FIT = 60, 200
-"""Runs of 3K of the replication that are trained first, and up to which they come before those of 7K."""
+PLAN, WIKITEXT_PLAN = "studies/controls/study.yaml", "studies/controls/wikitext.yaml"
+NAME_COLUMNS = {"replication.csv.gz": "model", "settings.csv": "name", "scale.csv": "model"}
+"""Tables of the runs, and which of their columns names a run."""
 
+CONTEXT = 128
 SETTINGS = 120
 SETTING_STEPS, SETTING_WARMUP = 300, 30
 SIGNUM_MOMENTUM = 0.9
@@ -95,7 +94,7 @@ class Setting:
 
 
 class Job(NamedTuple):
-    """A run: the table that it belongs to, its name, and the function that returns its row."""
+    """A run: the table that it belongs to, its name there, and the function that returns its row."""
 
     table: str
     name: str
@@ -118,31 +117,26 @@ def settings() -> list[Setting]:
 
 
 def jobs(work: Path) -> Iterator[Job]:
-    """Yield the runs of the plan in its order."""
+    """Yield the runs of the plans in their order; those of WikiText-2 where the text is there."""
     configurations = planned(Path(), PLAN)
     text = text_of(configurations[0], work)
     weight_settings = settings_of(configurations[0].config)
-    small, large = ([*_in_turn(configurations[two], text, work)] for two in (slice(0, 2), slice(2, 4)))
-    yield from small[:FIRST_RUNS]
+    for name, size in SIZES.items():
+        for seed in range(size.seeds):
+            yield Job("scale.csv", f"{name}.seed{seed}", partial(scale_row, name, seed, text, weight_settings))
+    yield from _in_turn(configurations, text, work)
+    on_wikitext = planned(Path(), WIKITEXT_PLAN)
+    if all(Path(path).exists() for path in on_wikitext[0].config["corpus"]["train"]):
+        yield from _in_turn(on_wikitext, text_of(on_wikitext[0], work), work)
     for setting in settings():
-        yield Job("settings", setting.name, partial(setting_row, setting, text, weight_settings))
-    scale = [
-        Job("scale", f"{name}.seed{seed}", partial(scale_row, name, seed, text, weight_settings))
-        for name, size in SIZES.items()
-        for seed in range(size.seeds)
-    ]
-    yield from scale[:-1]
-    yield from small[FIRST_RUNS:RUNS_THAT_FIT]
-    yield from scale[-1:]
-    yield from large
-    yield from small[RUNS_THAT_FIT:]
+        yield Job("settings.csv", setting.name, partial(setting_row, setting, text, weight_settings))
 
 
 def _in_turn(configurations: list[Configuration], text: Corpus, work: Path) -> Iterator[Job]:
-    """Yield the runs of two configurations in turn."""
-    for pair in zip(*(one.runs.values() for one in configurations), strict=True):
-        for run, configuration in zip(pair, configurations, strict=True):
-            yield Job("replication", run.name, partial(replication_row, run, configuration, text, work))
+    """Yield the runs of configurations of the replication in turn."""
+    for runs in zip(*(one.runs.values() for one in configurations), strict=True):
+        for run, configuration in zip(runs, configurations, strict=True):
+            yield Job("replication.csv.gz", run.name, partial(replication_row, run, configuration, text, work))
 
 
 def replication_row(run: plan.Model, configuration: Configuration, text: Corpus, work: Path) -> Row:
@@ -210,7 +204,8 @@ def scale_row(name: str, seed: int, text: Corpus, weight_settings: weights.Weigh
     trainer.train(state, schedule, text.train, SCALE_AT)
     scores = scores_of(matrices_of(state), replace(weight_settings, max_dimension=0), (name, seed))
     loss = trainer.validation_loss(state.model, trainer.validation_sequences(text.validation, CONTEXT))
-    return {"size": name, "seed": seed, "n_parameters": shape.n_parameters} | scores | {"validation_loss": loss}
+    facts = {"model": f"{name}.seed{seed}", "size": name, "seed": seed, "n_parameters": shape.n_parameters}
+    return facts | scores | {"validation_loss": loss}
 
 
 def scores_of(
@@ -233,13 +228,13 @@ def scores_of(
     }
 
 
-def train_missing(work: Path, until: str | None, table: str | None) -> None:
-    """Train the runs of a table, or all, that `work` lacks; none is begun after `until`, a time of the day in UTC."""
+def train_missing(tables: Path, work: Path, until: str | None, table: str | None) -> None:
+    """Train the runs of a table, or all, that are not there; none is begun after `until`, a time of the day in UTC."""
     trainer.configure_torch("cpu")
     (work / "weights").mkdir(parents=True, exist_ok=True)
+    restore(tables, work)
     for job in jobs(work):
         folder = work / job.table
-        folder.mkdir(exist_ok=True)
         if row_file(folder, job.name).exists() or table not in (None, job.table):
             continue
         if until and datetime.now(UTC).strftime("%H:%M") >= until:
@@ -254,18 +249,27 @@ def train_missing(work: Path, until: str | None, table: str | None) -> None:
                 print(datetime.now(UTC).strftime("%H:%M:%S"), job.table, job.name, flush=True)
 
 
+def restore(tables: Path, work: Path) -> None:
+    """Put the rows that the tables have into `work`, where they are not there."""
+    for table, column in NAME_COLUMNS.items():
+        (work / table).mkdir(parents=True, exist_ok=True)
+        if (tables / table).exists():
+            for name, row in pd.read_csv(tables / table).groupby(column):
+                if not row_file(work / table, str(name)).exists():
+                    write_row(row, row_file(work / table, str(name)))
+
+
 def gather(tables: Path, work: Path) -> None:
     """Write the rows that are finished as the tables of the runs."""
-    for name in TABLES:
-        if parts := sorted((work / name).glob("*.csv")):
-            ending = "csv.gz" if name == "replication" else "csv"
-            small_tables.write(pd.concat(map(pd.read_csv, parts), ignore_index=True), tables / f"{name}.{ending}")
+    for table in NAME_COLUMNS:
+        if parts := sorted((work / table).glob("*.csv")):
+            small_tables.write(pd.concat(map(pd.read_csv, parts), ignore_index=True), tables / table)
 
 
 if __name__ == "__main__":
     to, finished, clock, only, *_ = [*sys.argv[1:], None, None]
     try:
-        train_missing(Path(finished), clock, only)
+        train_missing(Path(to), Path(finished), clock, only)
     except KeyboardInterrupt:
         sys.exit("toposcale: interrupted; what is finished is kept")
     finally:
