@@ -38,6 +38,15 @@ def test_a_stated_warmup_counts_where_no_rates_are_known():
     assert [history.schedule.warmup_steps for history in found] == [20, 0]
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_trainings_from_tables_leave_missing_texts_unknown(missing):
+    """A missing entry was read as the average of weights "nan", which made the decay 1.0 larger in the logarithm."""
+    _, metrics, _, models = tables(family(2))
+    unknown = models.assign(optimizer=missing, weight_average=missing, family=missing)
+    found = trainings_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), unknown)
+    assert {(run.facts.optimizer, run.facts.weight_average, run.family) for run in found} == {("", "", "")}
+
+
 def test_the_same_seed_gives_the_same_tables():
     histories = family(4)
     first, second = (forecast_table(histories, fractions=[0.3], seed=1) for _ in range(2))

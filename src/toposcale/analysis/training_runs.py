@@ -92,18 +92,23 @@ def _facts(model: Mapping[Hashable, Any]) -> RunFacts:
         str(model["model"]),
         int(model["n_parameters"]),
         np.nan if pd.isna(tokens) else float(tokens),
-        family=str(model.get("family", "")),
+        family=_text(model.get("family")),
         seed=int(model.get("seed", 0)),
-        optimizer=str(model.get("optimizer") or ""),
-        weight_average=str(model.get("weight_average") or ""),
+        optimizer=_text(model.get("optimizer")),
+        weight_average=_text(model.get("weight_average")),
         weight_decay=np.nan if pd.isna(decay := model.get("weight_decay")) else float(decay),
         unique_tokens=np.nan if pd.isna(unique := model.get("unique_tokens")) else float(unique),
     )
 
 
-def _clauses(text: Any) -> tuple[str, ...]:
+def _text(entry: Any) -> str:
+    """Return a text of a table; a missing one, None or NaN, is empty."""
+    return entry if isinstance(entry, str) else ""
+
+
+def _clauses(entry: Any) -> tuple[str, ...]:
     """Return the clauses of a table entry, one per line."""
-    return tuple(text.splitlines()) if isinstance(text, str) else ()
+    return tuple(_text(entry).splitlines())
 
 
 def _schedule(model: Mapping[Hashable, Any], rows: pd.DataFrame, log: Mapping[str, np.ndarray]) -> LearningRateSchedule:
