@@ -29,7 +29,10 @@ monitor
     Measures a training while it goes on.
 """
 
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.3.0"
@@ -39,7 +42,9 @@ __all__ = ["NoForecast", "UserError", "advise_run", "plot_matrices", "test_metri
 
 _MODULES = {
     **dict.fromkeys(_DESCRIPTIONS, "features.description"),
-    **dict.fromkeys(_FROM_CURVES, "analysis.curves_and_weights"),
+    "advise": "forecasting.decision.advise",
+    "check_curve": "forecasting.decision.check_command",
+    "compare_runs": "forecasting.decision.compare_runs",
     **dict.fromkeys(("NoForecast", "UserError"), "io.errors"),
     "advise_run": "analysis.run_folder",
     "plot_matrices": "figures.matrices",
@@ -51,7 +56,25 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # By name and when it is asked for: no rule of the workflow depends on what it does not use.
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return _counting_parameters(value) if name in _FROM_CURVES else value
+
+
+@cache
+def _counting_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of loss curves that counts the parameters of the weights that a Trainer left with its log."""
+
+    @wraps(function)
+    def with_parameter_count(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{"count_parameters": _count_parameters} | kwargs)
+
+    return with_parameter_count
+
+
+def _count_parameters(checkpoint: Path) -> tuple[int, int]:
+    """Return the `ParameterCount` of a checkpoint."""
+    count: tuple[int, int] = import_module(f"{__name__}.checkpoints").Checkpoint(checkpoint).count
+    return count
 
 
 def __dir__() -> list[str]:

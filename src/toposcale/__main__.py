@@ -48,13 +48,10 @@ _COMMANDS = {
         "run the workflow of a configuration, by Snakemake: its tables, figures and report",
     ),
     "advise": (
-        "forecasting.decision.advise_command",
+        "forecasting.decision.advise",
         "continue this training run, or train a larger model: from its loss curve",
     ),
-    "curves": (
-        "forecasting.decision.curves_command",
-        "which of several training runs is better, from their loss curves",
-    ),
+    "curves": ("forecasting.decision.compare_runs", "which of several training runs is better, from their loss curves"),
     "check": (
         "forecasting.decision.check_command",
         "how advise would read a file: columns, rows, units, and what is left out",

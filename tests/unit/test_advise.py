@@ -19,8 +19,8 @@ from toposcale.__main__ import main
 from toposcale.forecasting import Provenance
 from toposcale.forecasting import advise as advise_on_curve
 from toposcale.forecasting.amounts import amount
-from toposcale.forecasting.decision import advise_command
 from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.decision.advise import add_arguments
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.runs.facts import FACTS
 from toposcale.io.errors import UserError
@@ -817,7 +817,7 @@ def test_the_epoch_of_a_trainer_tells_how_often_its_text_is_read(tmp_path):
 
 def test_the_options_are_the_arguments_of_the_call_from_python():
     parser = argparse.ArgumentParser()
-    advise_command.add_arguments(parser)
+    add_arguments(parser)
     of_the_picture_and_the_schedule = {"plot", "json", "csv", "latex", "decay_start", "peak", "final"}
     stated = set(vars(parser.parse_args([]))) - of_the_picture_and_the_schedule
     assert stated == {*signature(toposcale.advise).parameters} - {"count_parameters", "name", "facts"} | FACTS.keys()

@@ -18,7 +18,7 @@ from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.analysis.user_tables import log_columns, metric_table, read_user_table, training_table
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.advice import VERSION, Advice, advise_on
-from toposcale.forecasting.decision.advise_command import RUN_FILE
+from toposcale.forecasting.decision.advise import RUN_FILE
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.logs import loss_curves
 from toposcale.forecasting.logs.table_files import read_schedule

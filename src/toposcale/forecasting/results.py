@@ -11,7 +11,6 @@ from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
-from toposcale.forecasting import pictures
 from toposcale.io.errors import UserError, one_line, printable
 
 if TYPE_CHECKING:
@@ -67,6 +66,8 @@ class Result(ABC):
         return one_line(f"<{type(self).__name__}: {self._summary}>")
 
     def _repr_html_(self) -> str:
+        from toposcale.forecasting import pictures  # most answers are only printed
+
         picture = ""
         with suppress(UserError):  # without matplotlib
             picture = pictures.rendered(_figure_of(self._draw(None)), "svg").decode()
@@ -102,6 +103,8 @@ def _figure_of(axes: "Axes") -> "Figure":
 
 def write(result: Result, path: str | os.PathLike[str]) -> "Axes":
     """Write the picture of a result as a file, .svg, .png or .pdf, with its answer as the title; return the main panel."""
+    from toposcale.forecasting import pictures  # most answers are only printed
+
     pictures.kind_of(path)
     axes = result.plot()
     figure = _figure_of(axes)

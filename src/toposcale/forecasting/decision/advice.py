@@ -21,7 +21,6 @@ from toposcale.forecasting.decision.expected_regret import (
     forecast_target_loss,
 )
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
-from toposcale.forecasting.decision.picture import draw
 from toposcale.forecasting.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import ForecastCurve, Law
@@ -230,6 +229,8 @@ class Advice(MappedResult):
 
     def _draw(self, ax: "Axes | None") -> "Axes":
         """Draw the losses so far, their forecast, and the candidates at the end."""
+        from toposcale.forecasting.decision.picture import draw  # most advices are only printed
+
         candidates = self.decision.candidates if self.decision else ()
         return draw(self.run, self.forecast_curve, candidates, self.decay, ax)
 

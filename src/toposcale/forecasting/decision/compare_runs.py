@@ -1,9 +1,11 @@
-"""Comparison of training runs with the first of them: differences of the losses now and at the end, and the speed-up.
+"""`toposcale.compare_runs` and its command, `curves`: differences of losses to those of the first run, and the speed-up.
 
 A difference is B minus A; a negative one means that B is better.
 """
 
+import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from string import ascii_uppercase
@@ -11,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+import toposcale
 from toposcale.forecasting.amounts import number
-from toposcale.forecasting.decision import differences
+from toposcale.forecasting.decision import differences, run_options
 from toposcale.forecasting.decision.differences import MATERIAL_DIFFERENCE, Axis, Difference, End, SpeedUp
 from toposcale.forecasting.decision.picture import draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.results import MappedResult
 from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
-from toposcale.forecasting.runs.facts import CountParameters, StatedFacts
+from toposcale.forecasting.runs.facts import CountParameters, StatedFacts, option
 from toposcale.forecasting.runs.run_input import CurveInput, input_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
 from toposcale.io.errors import NoForecast, UserError
@@ -343,3 +346,38 @@ def _speed_up_sentence(speed_up: SpeedUp, names: tuple[str, str]) -> str:
     high = "not yet" if np.isinf(speed_up.high) else f"{speed_up.high:.2f}"
     interval = "" if np.isnan(speed_up.low) else f" ({speed_up.low:.2f} to {high})"
     return f"{better} reached this loss of {worse} at {speed_up.share:.2f}{interval} of these {speed_up.unit.value}."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    text = "losses of A, B, ..., as for advise; each is compared with A"
+    parser.add_argument("curves", nargs="+", metavar="CURVE", help=text)
+    run_options.add_run_options(parser, several=True)
+    text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
+    run_options.add_option(parser, "seed_noise", metavar="NATS", help=text)
+    run_options.add_output_options(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the comparison."""
+    count = len(options.curves)
+    if count < 2:
+        raise UserError("curves: give two or more; advise forecasts one")
+    if count > len(ascii_uppercase):
+        raise UserError(f"curves: give at most {len(ascii_uppercase)}, one for each letter; here are {count}")
+    stated = {name: values for name in run_options.OPTIONS if (values := getattr(options, name))}
+    if wrong := [name for name, values in stated.items() if len(values) not in (1, count)]:
+        raise UserError(f"{option(wrong[0])}: one value, or one for each of the {count} curves (- for none)")
+    runs: list[dict[str, Any]] = []
+    for index, curve in enumerate(options.curves):
+        values = {name: of_runs[index % len(of_runs)] for name, of_runs in stated.items()}
+        run_values = {name: value for name, value in values.items() if value != "-"}
+        try:
+            runs.append({"curve": curve, **run_options.arguments(run_values)})
+        except UserError as error:
+            raise UserError(f"{curve}: {error}") from None
+    with ExitStack() as files:
+        for run_arguments in runs:
+            run_arguments["curve"] = files.enter_context(run_options.curve_file(run_arguments["curve"]))
+        comparison = toposcale.compare_runs(*runs, seed_noise=options.seed_noise)
+    run_options.show(options, comparison, str(comparison))
