@@ -12,9 +12,8 @@ import pandas as pd
 from studies.decisions import single_threaded
 from toposcale.analysis.decisions import AT_RANDOM, Choice, Outcome, best_of, rows_of_policies
 from toposcale.analysis.methods import forecast, make
-from toposcale.forecasting.decision.candidates import CONTINUE
+from toposcale.forecasting.decision.candidates import CONTINUE, Decision
 from toposcale.forecasting.decision.decision_points import DecisionPoint, Start
-from toposcale.forecasting.decision.expected_regret import Decision
 from toposcale.forecasting.decision.on_track import tracks_of
 from toposcale.forecasting.decision.reasons import low_confidence_reasons
 from toposcale.forecasting.evaluation import GROUP, WITH_SMALLER, Known, alternatives, decision_of, fitted_at, key_of

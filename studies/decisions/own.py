@@ -17,8 +17,7 @@ from studies.decisions.judge import lowest
 from toposcale.analysis.decisions import Choice, Outcome, best_of, mean_regret, rows_of_policies, usual_choices
 from toposcale.analysis.methods import METHODS, forecast, make
 from toposcale.forecasting.decision.advice import advise_on
-from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
-from toposcale.forecasting.decision.expected_regret import weigh
+from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind, weigh
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.training_run import TrainingRun
 

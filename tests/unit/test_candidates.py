@@ -11,8 +11,8 @@ from toposcale.forecasting.decision.candidates import (
     Request,
     all_candidates,
     candidates,
+    decide,
 )
-from toposcale.forecasting.decision.expected_regret import decide
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 from toposcale.io.errors import UserError

@@ -7,8 +7,14 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from planted_laws import SIZES, law, run, wsd
-from toposcale.forecasting.decision.candidates import Candidate, CandidateKind
-from toposcale.forecasting.decision.expected_regret import DRAWS, best_size, forecast_target_loss, weigh
+from toposcale.forecasting.decision.candidates import (
+    DRAWS,
+    Candidate,
+    CandidateKind,
+    best_size,
+    forecast_target_loss,
+    weigh,
+)
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import JointForecast
 from toposcale.forecasting.runs.training_run import Target

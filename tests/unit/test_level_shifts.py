@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from studies.random_laws import random_run
 from toposcale.forecasting.decision.reasons import forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.curves import find_level_shift
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.level_shifts import find_level_shift
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 

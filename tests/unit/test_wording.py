@@ -5,8 +5,13 @@ import pytest
 
 from made_runs import training_run
 from toposcale.forecasting.decision.advice import advise_on
-from toposcale.forecasting.decision.candidates import Candidate, CandidateKind, DroppedCandidate
-from toposcale.forecasting.decision.expected_regret import Decision, WeighedCandidate
+from toposcale.forecasting.decision.candidates import (
+    Candidate,
+    CandidateKind,
+    Decision,
+    DroppedCandidate,
+    WeighedCandidate,
+)
 from toposcale.forecasting.decision.reasons import NO_CHOICE
 from toposcale.forecasting.decision.wording import (
     candidate_lines,

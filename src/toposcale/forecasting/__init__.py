@@ -16,8 +16,7 @@ from toposcale.io.lazy_names import lazy_names
 _MODULES = {
     "decision.advice": ("Advice", "advise_on"),
     "decision.advise": ("advise",),
-    "decision.candidates": ("Candidate", "CandidateKind", "Request"),
-    "decision.expected_regret": ("Decision", "WeighedCandidate"),
+    "decision.candidates": ("Candidate", "CandidateKind", "Decision", "Request", "WeighedCandidate"),
     "decision.on_track": ("Track",),
     "decision.compare_runs": ("RunComparison", "RunPair", "compare_runs"),
     "decision.differences": ("Difference", "SpeedUp"),

@@ -4,7 +4,7 @@ What a law may see is cut here. It is fitted to a run as it stood at a decision 
 learns from other sources only; and of the family of the run it is given what `Known` says.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
 from time import process_time
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from toposcale.forecasting.decision.candidates import CONTINUE
+from toposcale.forecasting.decision.candidates import CONTINUE, Decision, WeighedCandidate, decide
 from toposcale.forecasting.decision.decision_points import SHARES, DecisionPoint, Start, judged_points, judged_runs
-from toposcale.forecasting.decision.expected_regret import Decision, WeighedCandidate, decide
 from toposcale.forecasting.decision.reasons import refuse_choice
 from toposcale.forecasting.laws.joint import LEAST_SIZE_RATIO, Joint
 from toposcale.forecasting.laws.law import Law
@@ -104,10 +103,6 @@ class Task(NamedTuple):
     at: tuple[float, ...]
 
 
-Mapped = Callable[[Callable[[Task], list[dict[str, Any]]], Iterable[Task]], Iterable[list[dict[str, Any]]]]
-"""`map`, or that of a pool of processes."""
-
-
 def evaluate(
     law: Estimator,
     runs: Sequence[PublishedRun],
@@ -115,7 +110,6 @@ def evaluate(
     leave_out: str = "source",
     *,
     known: Known = Known.ALONE,
-    mapped: Mapped = map,
 ) -> "pd.DataFrame":
     """Judge a law on finished runs.
 
@@ -131,8 +125,6 @@ def evaluate(
         Attribute of the runs, "source" or "family": the law learns from runs that differ in it.
     known : Known
         What the law is given of the family of the run: nothing, or the largest smaller run, finished.
-    mapped : callable
-        Function such as `map`, by which the work can be shared by processes.
 
     Returns
     -------
@@ -162,7 +154,7 @@ def evaluate(
     """
     laws = learnt_laws(law, runs, leave_out)
     forecasts, decisions = tasks_of(laws, subjects_of(runs, at, known), at, leave_out)
-    return summary(judged_of(mapped(forecasts_of_run, forecasts), mapped(decisions_of_point, decisions)))
+    return summary(judged_of(map(forecasts_of_run, forecasts), map(decisions_of_point, decisions)))
 
 
 def judged_of(forecasts: Iterable[list[dict[str, Any]]], decisions: Iterable[list[dict[str, Any]]] = ()) -> Judged:

@@ -10,16 +10,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from toposcale.forecasting.decision import wording
-from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request, all_candidates
-from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
-from toposcale.forecasting.decision.expected_regret import (
+from toposcale.forecasting.decision.candidates import (
+    USUAL,
     BestSize,
+    Candidate,
     Decision,
+    Request,
     TargetLoss,
+    all_candidates,
     best_size,
     decide,
     forecast_target_loss,
 )
+from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
 from toposcale.forecasting.laws.joint import Joint

@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.decision.candidates import Candidate, CandidateKind
-from toposcale.forecasting.decision.expected_regret import WeighedCandidate, weigh
+from toposcale.forecasting.decision.candidates import Candidate, CandidateKind, WeighedCandidate, weigh
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.checks import has_known_rates, has_steps_left
@@ -82,19 +81,16 @@ def when_to_decay(
         for shape in shapes
         for start in starts
     ]
-    return DecayDecision(weigh(law, decays).candidates, *_cooldown(law, run))
-
-
-def _cooldown(law: Law, run: TrainingRun) -> tuple[Prediction, float]:
-    """Return `cooldown_loss` and `nats_per_billion_tokens` of `DecayDecision`."""
+    # A cooldown now, and one after a further billion tokens.
     further_steps = max(round(run.cost.steps_of_tokens(BILLION)), 1) if np.isfinite(run.tokens_per_step) else 0
-    targets = [
+    cooldowns = [
         _decay_target(run, start, start + max(round(COOLDOWN * run.progress.step), 1), "linear")
         for start in (run.progress.step, run.progress.step + further_steps)
     ]
-    forecast = law.predict_jointly(targets)
+    forecast = law.predict_jointly(cooldowns)
     further_tokens = run.cost.tokens(further_steps) if further_steps else np.nan
-    return forecast.prediction(0), float(forecast.losses[0] - forecast.losses[1]) * BILLION / further_tokens
+    nats_per_billion_tokens = float(forecast.losses[0] - forecast.losses[1]) * BILLION / further_tokens
+    return DecayDecision(weigh(law, decays).candidates, forecast.prediction(0), nats_per_billion_tokens)
 
 
 def _decay_target(run: TrainingRun, start: int, end: int, shape: str) -> Target:

@@ -13,6 +13,7 @@ from toposcale.forecasting.laws.published_law import PublishedLaw, has_published
 from toposcale.forecasting.runs.checks import has_known_rates, lowest_loss
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.files import finite_or_none
 
 FEWEST_SIZES = 3
 """Fewest finished sizes of a family."""
@@ -72,7 +73,9 @@ def _track(law: Law, run: TrainingRun) -> Track:
     first_outside = inside[-1] + 1 if len(inside) else 0
     since = int(steps[first_outside]) if first_outside < len(steps) else None
     half_width, step = NORMAL * float(deviation[-1]), int(steps[-1])
-    is_published = isinstance(law, PublishedLaw)
+    is_published, tokens_factor = isinstance(law, PublishedLaw), np.nan
+    if is_published and since is not None:
+        tokens_factor = float(published_tokens(run.n_parameters, float(losses[-1])) / run.cost.tokens(step))
     return Track(
         Reference.PUBLISHED if is_published else Reference.FAMILY,
         step=step,
@@ -82,14 +85,8 @@ def _track(law: Law, run: TrainingRun) -> Track:
         high=float(expected[-1]) + half_width,
         z=float(z[-1]),
         since=since,
-        tokens_factor=_tokens_factor(run, step, float(losses[-1])) if is_published and since is not None else None,
+        tokens_factor=finite_or_none(tokens_factor),
     )
-
-
-def _tokens_factor(run: TrainingRun, step: int, loss: float) -> float | None:
-    """Return the factor on the tokens per step with which published runs have a loss; None where no number gives it."""
-    factor = published_tokens(run.n_parameters, loss) / run.cost.tokens(step)
-    return float(factor) if np.isfinite(factor) else None
 
 
 def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Track, ...]:

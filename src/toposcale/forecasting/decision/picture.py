@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toposcale.forecasting.decision.candidates import WeighedCandidate
 from toposcale.forecasting.decision.decay import DecayDecision
-from toposcale.forecasting.decision.expected_regret import WeighedCandidate
 from toposcale.forecasting.laws.law import ForecastCurve
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import needs_extra

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from toposcale.forecasting.decision.expected_regret import Decision
+from toposcale.forecasting.decision.candidates import Decision
 from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import NORMAL

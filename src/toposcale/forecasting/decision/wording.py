@@ -7,14 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
+from toposcale.forecasting.decision.candidates import (
+    BUDGET_USED_UP,
+    CONTINUE,
+    EXTEND,
+    SHORTEST_START,
+    Decision,
+    TargetLoss,
+    WeighedCandidate,
+)
 from toposcale.forecasting.decision.decay import COOLDOWN, DecayDecision
-from toposcale.forecasting.decision.expected_regret import BUDGET_USED_UP, Decision, TargetLoss, WeighedCandidate
 from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.decision.reasons import NO_CHOICE, UNMEASURED_SIZES, to_check
 from toposcale.forecasting.laws.law import Law
-from toposcale.forecasting.laws.one_run import OneRun
-from toposcale.forecasting.laws.power_law import PowerLaw, measured_near
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
 from toposcale.forecasting.laws.published_law import first_step
@@ -84,13 +89,16 @@ def known_of_small_run(run: TrainingRun, law: Law | None, because: str) -> Itera
         yield f"a forecast is made from step {first:,} on, if nothing else speaks against it"
     if law is None:
         with suppress(NoForecast):
-            [end] = OneRun(PowerLaw()).fit(run).predict([run.target()])
-            yield _power_law_clause(run, end)
+            yield _power_law_clause(run)
     yield "`toposcale curves` compares its losses with those of another run at equal steps and, if it can, at the ends"
 
 
-def _power_law_clause(run: TrainingRun, end: Prediction) -> str:
-    """Return the end by a power law, and how often such ends hold where that was measured."""
+def _power_law_clause(run: TrainingRun) -> str:
+    """Return the end by a power law, and how often such ends hold where that was measured; NoForecast: it has none."""
+    from toposcale.forecasting.laws.one_run import OneRun  # few runs are so small
+    from toposcale.forecasting.laws.power_law import PowerLaw, measured_near
+
+    [end] = OneRun(PowerLaw()).fit(run).predict([run.target()])
     decay = "; a decay to come is not in it" if run.schedule.decays_after(run.progress.step) else ""
     row = measured_near(run.n_parameters, run.progress.step / run.final_step)
     if row is None:

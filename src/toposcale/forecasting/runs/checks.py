@@ -1,10 +1,11 @@
 """Checks on a loss curve: each raises NoForecast with the reason why no forecast is made from it."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
-from toposcale.forecasting.runs.curves import after_warmup, binned, is_moving_average, is_spike, rise
+from toposcale.forecasting.runs.curves import after_warmup, binned, is_moving_average, is_outlier, is_spike, rise
 from toposcale.forecasting.runs.facts import Provenance
 from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
@@ -253,4 +254,5 @@ def in_early_steps(run: TrainingRun) -> bool:
 
 def first_half(run: TrainingRun) -> TrainingRun:
     """Return the run as it stood at half of the observed steps, without the outliers of the whole curve."""
-    return run.without_outliers().first(0.5 * run.loss_curve.steps[-1] / run.final_step)
+    losses = np.where(is_outlier(run.steps, run.losses, run.schedule), np.nan, run.losses)
+    return replace(run, losses=losses).first(0.5 * run.loss_curve.steps[-1] / run.final_step)

@@ -8,10 +8,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.forecasting.runs.curves import Curve, after_warmup, binned, is_outlier, without_false_start
+from toposcale.forecasting.runs.curves import (
+    Curve,
+    LevelShift,
+    after_warmup,
+    binned,
+    find_level_shift,
+    without_false_start,
+)
 from toposcale.forecasting.runs.facts import RunFacts, StepCost
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.level_shifts import LevelShift, find_level_shift
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.runs.series import Series, in_order, last_of_each, logged_again, noise_of, on_grid, read_only
 
@@ -314,7 +320,11 @@ class TrainingRun:
         """Return the points of the whole curve, whatever its shifts."""
         steps, losses = without_false_start(*binned(self.steps, self.losses, self.schedule))
         if len(steps) >= MINIMUM_POINTS:
-            return Curve(steps, losses + self._metric_offset(steps, losses))
+            metric = self.metric_curve.since(steps[0])
+            if self.forecasts_training_loss or metric.is_empty:
+                return Curve(steps, losses)
+            offsets = metric.losses - np.interp(np.log(metric.steps), np.log(steps), losses)
+            return Curve(steps, losses + np.median(offsets[-3:]))
         warm = self.metric_curve.since(max(self.schedule.warmup_steps, 1))
         return Curve(*without_false_start(*(warm if len(warm.steps) >= MINIMUM_POINTS else self.metric_curve.since(1))))
 
@@ -344,17 +354,6 @@ class TrainingRun:
         theirs = np.concatenate([logged, measured])
         comparable = np.isfinite(mine) & np.isfinite(theirs)
         return int(comparable.sum()) >= MINIMUM_POINTS and bool(np.all(mine[comparable] == theirs[comparable]))
-
-    def without_outliers(self) -> Self:
-        """Return the run without the losses of its log that are outliers."""
-        return replace(self, losses=np.where(is_outlier(self.steps, self.losses, self.schedule), np.nan, self.losses))
-
-    def _metric_offset(self, steps: np.ndarray, losses: np.ndarray) -> float:
-        """Return the median of (metric - log) over the last three checkpoints."""
-        metric = self.metric_curve.since(steps[0])
-        if self.forecasts_training_loss or metric.is_empty:
-            return 0.0
-        return float(np.median((metric.losses - np.interp(np.log(metric.steps), np.log(steps), losses))[-3:]))
 
 
 def _metric_to_forecast(metrics: Mapping[str, Series], logged: Curve) -> tuple[str, Curve, str]:
