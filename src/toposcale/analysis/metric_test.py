@@ -92,8 +92,7 @@ class MetricTest(Result):
         picture.finish(figure)
         return estimates
 
-    def text(self) -> str:
-        """Return the answers in lines."""
+    def __str__(self) -> str:
         lines: list[str] = []
         for metric, rows in self.answers.groupby("metric", sort=False):
             first = rows.iloc[0]
@@ -105,9 +104,6 @@ class MetricTest(Result):
                 ]
             lines += [f"  {row['question']:<16}  {row['sentence']}" for row in rows.to_dict("records")] + [""]
         return printable("\n".join([*lines, *(f"note: {note}" for note in self.notes)]).strip())
-
-    def __str__(self) -> str:
-        return self.text()
 
     @property
     def _summary(self) -> str:

@@ -91,8 +91,8 @@ def run_answers(metrics: pd.DataFrame, features: pd.DataFrame, log: pd.DataFrame
     weights = features[features["source"] == "weights"]
     return [
         RunAnswer(FINISHED, " ".join(_learning_sentences(metrics, weights, log)), "loss_curves"),
-        RunAnswer(ODD, odd_matrices(metrics, weights), "layer_heat_map"),
-        RunAnswer(CHANGED, largest_changes(weights), "layer_heat_map"),
+        RunAnswer(ODD, " ".join(odd_sentences(metrics, weights)), "layer_heat_map"),
+        RunAnswer(CHANGED, " ".join(changed_sentences(weights)), "layer_heat_map"),
     ]
 
 
@@ -106,16 +106,6 @@ def _curve(rows: pd.DataFrame, value: str = "value") -> Curve:
     """Return the finite values of a table over its steps."""
     ordered = rows.drop_duplicates("step", keep="last").sort_values("step")
     return Curve.finite(ordered["step"].to_numpy(np.float64), ordered[value].to_numpy(np.float64))
-
-
-def odd_matrices(metrics: pd.DataFrame, weights: pd.DataFrame) -> str:
-    """Say what is odd at the last checkpoint of a model, by its metrics and the features of its weights."""
-    return " ".join(_odd_sentences(metrics, weights))
-
-
-def largest_changes(weights: pd.DataFrame) -> str:
-    """Say what changed most of the weights of a model, by their features."""
-    return " ".join(_changed_sentences(weights))
 
 
 class _Losses(NamedTuple):
@@ -235,7 +225,7 @@ def _settled_sentence(measured: Curve, title: str, weights: pd.DataFrame) -> str
     return f"Changes between checkpoints fell below {SETTLED_SHARE:.0%} of the largest: {', '.join(settled)}."
 
 
-def _odd_sentences(metrics: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str]:
+def odd_sentences(metrics: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str]:
     """Yield what is not finite, and which matrices are unlike the same ones of other blocks at the last checkpoint."""
     steps = {name: rows.loc[~np.isfinite(rows["value"]), "step"].min() for name, rows in metrics.groupby("metric")}
     broken = [
@@ -272,7 +262,7 @@ def _odd_sentences(metrics: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str
         yield f"Not known: fewer than {MIN_LAYERS} blocks have the same matrix."
 
 
-def _changed_sentences(weights: pd.DataFrame) -> Iterator[str]:
+def changed_sentences(weights: pd.DataFrame) -> Iterator[str]:
     """Yield which norm changed most, which matrix moved most and when, and what changed most of the whole model."""
     if weights["step"].nunique() < 2:
         yield "Not known: it needs two checkpoints with weights."

@@ -48,18 +48,8 @@ if TYPE_CHECKING:
 COLUMNS = ["n", "refused", "mean_error", "bias", "coverage", "score"]
 """Columns of `by_source` that a comparison shows."""
 
-HEADINGS = {
-    "law": "law",
-    "n": "forecasts",
-    "refused": "refused",
-    "mean_error": "error",
-    "bias": "bias",
-    "coverage": "coverage",
-    "score": "score",
-    "regret": "regret",
-    "seconds": "seconds",
-}
-"""Columns of the printed table, with their headings."""
+HEADINGS = {"n": "forecasts", "mean_error": "error"}
+"""Headings of the printed table that are not the name of the column."""
 
 LOSS_TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Ticks of a logarithmic axis of errors, nats per token."""
@@ -289,8 +279,9 @@ class Benchmark(Result):
             ("common", "at the points that all forecast"),
             ("own", "at the points that each forecasts"),
         ):
-            rows = table[table["points"] == points][list(HEADINGS)].rename(columns=HEADINGS)
-            formats = {HEADINGS[name]: FORMATS.get(name, "{:.3f}").format for name in list(HEADINGS)[1:]}
+            rows = table[table["points"] == points].drop(columns="points")
+            formats = {HEADINGS.get(name, name): FORMATS.get(name, "{:.3f}").format for name in rows.columns[1:]}
+            rows = rows.rename(columns=HEADINGS)
             texts.append(f"\n{heading}\n\n{rows.to_string(index=False, formatters=formats, na_rep='')}")
         return "\n".join(texts)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS
-from toposcale.analysis.own_run import largest_changes, odd_matrices
+from toposcale.analysis.own_run import changed_sentences, odd_sentences
 from toposcale.analysis.series import NOT_IN_NATS
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.features.names import feature_name, short_layer
@@ -44,8 +44,8 @@ def cards(
             "Checkpoints": checkpoints,
             "Loss": "" if is_planned else _loss(model_tables["metrics"]),
             "Forecast": _forecast(model_tables["advice"], row) if len(model_tables["metrics"]) else "",
-            "Changed most": largest_changes(weights) if len(weights) else "",
-            "Odd layers": odd_matrices(model_tables["metrics"], weights) if len(weights) else "",
+            "Changed most": " ".join(changed_sentences(weights)) if len(weights) else "",
+            "Odd layers": " ".join(odd_sentences(model_tables["metrics"], weights)) if len(weights) else "",
             "Left out": _left_out(row, model_tables["warnings"]),
             "Notes": _clauses(row.get("log_notes")),
             "Warnings": _warnings(model_tables["warnings"]),

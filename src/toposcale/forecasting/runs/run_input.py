@@ -76,21 +76,11 @@ class RunInput:
     @cached_property
     def facts(self) -> RunFacts:
         """Facts that are stated."""
-        values = self._values
-        return RunFacts(
-            self.name,
-            round(values["n_parameters"]) if values["n_parameters"] else np.nan,
-            values["tokens_per_step"] or np.nan,
-            final_step=self._schedule.final_step,
-            warmup_steps=self._schedule.warmup_steps,
-            optimizer=values["optimizer"] or "",
-            weight_average=values["weight_average"] or "",
-            weight_decay=np.nan if values["weight_decay"] is None else values["weight_decay"],
-            aspect_ratio=values["aspect_ratio"] or np.nan,
-            objective=values["objective"] or "",
-            unique_tokens=values["unique_tokens"] or np.nan,
-            epochs=values["epochs"] or np.nan,
-        )
+        schedule = self._schedule
+        of_run = without_none({name: self._values[name] for name, fact in FACTS.items() if fact.kind is FactKind.RUN})
+        if n_parameters := of_run.get("n_parameters"):
+            of_run["n_parameters"] = round(n_parameters)
+        return RunFacts(self.name, final_step=schedule.final_step, warmup_steps=schedule.warmup_steps, **of_run)
 
     @cached_property
     def _schedule(self) -> "_StatedSchedule":
