@@ -24,15 +24,15 @@ def fitted(run, others=(), prior=PUBLISHED):
 
 def test_the_gradient_is_that_of_the_law():
     joint = FamilyLaw(PUBLISHED, [run("100M", 100_000_000, until=0.5), run("400M", 400_000_000)])
-    curve = joint._observed_points(run("200M", 200_000_000), np.array([300.0, 2000.0, 3900.0]))
-    other = joint._observed_points(run("400M", 400_000_000), np.array([300.0, 3900.0]))
+    curve = joint._observed_points(run("200M", 200_000_000), np.array([300.0, 2000.0, 3900.0]), -1)
+    other = joint._observed_points(run("400M", 400_000_000), np.array([300.0, 3900.0]), 1)
     x = joint._fit.x + 0.01
     for one in (curve, other):
-        _, slopes, _ = joint._laws(x, [one])
+        _, slopes, _ = joint._laws(x, one)
         for place in range(len(x)):
             step = np.zeros(len(x))
             step[place] = 1e-6
-            numeric = (joint._laws(x + step, [one])[0] - joint._laws(x - step, [one])[0]) / 2e-6
+            numeric = (joint._laws(x + step, one)[0] - joint._laws(x - step, one)[0]) / 2e-6
             np.testing.assert_allclose(slopes[:, place], numeric, rtol=1e-4, atol=1e-6)
 
 

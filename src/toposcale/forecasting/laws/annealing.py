@@ -1,6 +1,7 @@
 """Terms of the multi-power law of Luo et al. 2025 (arXiv 2503.12811): losses from a learning-rate schedule."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,14 +16,18 @@ FIT_CHANGES, MOST_CHANGES = 200, 2000
 """Changes of the learning rate that are told apart while fitting, and in a forecast; neighbours beyond are merged."""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Terms of the law for one curve: rates in units of the peak, their sums in steps at the peak."""
+class Prepared(NamedTuple):
+    """Terms of the law for the points of curves: rates in units of the peak, their sums in steps at the peak.
 
-    time: np.ndarray  # (points,) S1 over the longest sum
-    elapsed: np.ndarray  # (points, changes) sum since each change; 0 before it
-    log_rate: np.ndarray  # (changes,) log of the rate after the change
-    change: np.ndarray  # (changes,)
+    log_time (points,): log of the sum of the rates over the longest one. Then one entry for each point and change of the
+    rate before it, (pairs,): the point, the log of the sum since the change, the log of the rate after it, and the change.
+    """
+
+    log_time: np.ndarray
+    point: np.ndarray
+    log_elapsed: np.ndarray
+    log_rate: np.ndarray
+    change: np.ndarray
 
 
 def prepare(
@@ -48,35 +53,39 @@ def prepare(
         before = np.add.reduceat(size * before, first) / weight
         change = np.add.reduceat(change, first)
     time = total[steps]
-    return Prepared(time / longest, np.maximum(time[:, None] - before[None, :], 0.0), log_rate, change)
-
-
-def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Compute losses (points,) and their gradient (points, 7) by the parameters `NAMES`."""
-    l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = parameters
-    alpha, b, beta = np.exp(np.clip([log_alpha, log_b, log_beta], -30, 30))
+    elapsed = time[:, None] - before
+    point, pair = np.nonzero(elapsed > 0)
     with np.errstate(divide="ignore"):
-        log_time = np.log(curve.time)
-    decay = np.exp(np.clip(log_a - alpha * log_time, -700, 700))
-    argument = curve.elapsed * np.exp(np.clip(log_c - gamma * curve.log_rate, -60, 60))
+        log_time = np.log(time / longest)
+    return Prepared(log_time, point, np.log(elapsed[point, pair]), log_rate[pair], change[pair])
+
+
+def law(parameters: Sequence[float | np.ndarray] | np.ndarray, points: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    """Compute losses (points,) and their gradient (points, 7) by the parameters `NAMES`.
+
+    L0, A, alpha and B may differ between points, (points,) each.
+    """
+    l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = parameters
+    alpha, b, beta = (np.exp(np.clip(logarithm, -30, 30)) for logarithm in (log_alpha, log_b, log_beta))
+    decay = np.exp(np.clip(log_a - alpha * points.log_time, -700, 700))
+    argument = np.exp(np.minimum(log_c - gamma * points.log_rate + points.log_elapsed, 60))
     log_argument = np.log1p(argument)
-    power = np.exp(-beta * log_argument)
-    annealed = b * _times(1.0 - power, curve.change)
-    by_log_c = beta * power * argument / (1.0 + argument)
+    left = np.exp(-beta * log_argument) * points.change
+    by_argument = left * argument / (1.0 + argument)
+
+    def annealed(terms: np.ndarray) -> np.ndarray:
+        return np.asarray(b * np.bincount(points.point, terms, len(points.log_time)))
+
+    loss_of_decay = annealed(points.change - left)
     gradient = np.column_stack(
         [
             np.ones_like(decay),
             decay,
-            -alpha * log_time * decay,
-            annealed,
-            b * _times(by_log_c, curve.change),
-            b * beta * _times(power * log_argument, curve.change),
-            -b * _times(by_log_c, curve.change * curve.log_rate),
+            -alpha * points.log_time * decay,
+            loss_of_decay,
+            beta * annealed(by_argument),
+            beta * annealed(left * log_argument),
+            -beta * annealed(by_argument * points.log_rate),
         ]
     )
-    return l0 + decay + annealed, gradient
-
-
-def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Compute matrix @ vector without BLAS, whose order of summation depends on the number of threads."""
-    return np.asarray(np.einsum("ij,j->i", matrix, vector))
+    return l0 + decay + loss_of_decay, gradient

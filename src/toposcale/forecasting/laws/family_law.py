@@ -11,14 +11,13 @@ F n^-1.8 is the cost of the first n steps under any rate. R is the cost of a tex
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from toposcale.forecasting.laws import discrepancy, priors
-from toposcale.forecasting.laws.annealing import CENTRES, MOST_CHANGES, Prepared, law, prepare
+from toposcale.forecasting.laws.annealing import CENTRES, FIT_CHANGES, MOST_CHANGES, Prepared, law, prepare
 from toposcale.forecasting.laws.priors import Gaussian, Prior
 from toposcale.forecasting.laws.published_law import published_reducible_loss
 from toposcale.forecasting.runs.facts import RunFacts
@@ -76,19 +75,35 @@ _OF_ONE_SIZE = {
 the order of magnitude that Luo et al. publish."""
 
 
-class _Curve(NamedTuple):
-    """Points of one run in the terms of the law.
+class _Points(NamedTuple):
+    """Points of runs in the terms of the law, (points,) each.
 
-    log_time, log_steps, log_repeated (points,): logs of the intrinsic training time, of thousands of steps, and of R over
-    its value after one repetition. log_b_offset: log of its B less that of the run that is decided on, by the prior.
+    log_size: log of the number of parameters over that of the run that is decided on. offsets (points, sizes): factor of
+    the offset of each other size, and of that of the size that is decided on. log_steps, log_repeated: logs of thousands
+    of steps, and of R over its value after one repetition. log_b_offset: log of B less that of the run that is decided on,
+    by the prior. run: an integer for each run. changes: has the log of the intrinsic training time.
     """
 
-    n_parameters: float
-    log_time: np.ndarray
+    log_size: np.ndarray
+    offsets: np.ndarray
     log_steps: np.ndarray
     log_repeated: np.ndarray
-    log_b_offset: float
+    log_b_offset: np.ndarray
+    run: np.ndarray
     changes: Prepared
+
+    @property
+    def of_discrepancy(self) -> discrepancy.Points:
+        """Points as arguments of the discrepancy."""
+        return discrepancy.Points(self.changes.log_time, self.log_size, self.run)
+
+
+def _joined(parts: Sequence[_Points]) -> _Points:
+    """Return the points of all parts."""
+    *arrays, changes = zip(*parts, strict=True)
+    starts = np.cumsum([0, *(len(part.run) for part in parts[:-1])])
+    moved = [part._replace(point=part.point + start) for part, start in zip(changes, starts, strict=True)]
+    return _Points(*map(np.concatenate, arrays), Prepared(*map(np.concatenate, zip(*moved, strict=True))))
 
 
 class FamilyLaw:
@@ -114,13 +129,13 @@ class FamilyLaw:
         self._last_loss = float(np.median(binned[0][1][-3:]))
         self._l0_below_loss = l0_below_loss(self._last_loss, first.cost.tokens(binned[0][0][-1]))
         self._log_last_time = 0.0  # log of the intrinsic training time at the last loss: the origin of `log_time`
-        curves = [self._observed_points(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
-        self._log_last_time = float(curves[0].log_time[-1])
-        curves = [curve._replace(log_time=curve.log_time - self._log_last_time) for curve in curves]
-        self._points = self._points_of_curves(curves, range(len(runs)))
+        points = _joined([self._observed_points(run, binned[i][0], i) for i, run in enumerate(runs)])
+        self._log_last_time = float(points.changes.log_time[len(binned[0][0]) - 1])
+        points.changes.log_time[:] -= self._log_last_time
+        self._points = points.of_discrepancy
         noise = [np.full(len(losses), np.hypot(priors.MIN_NOISE_SD, noise_of(losses))) for _, losses in binned]
         self._fit, self.last_discrepancy_sd = discrepancy.fit(
-            lambda x: self._laws(x, curves)[:2],
+            lambda x: self._laws(x, points)[:2],
             np.concatenate([losses for _, losses in binned]),
             self._points,
             np.concatenate(noise),
@@ -131,21 +146,23 @@ class FamilyLaw:
 
     def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
         """Return the losses (targets,) and their covariance (targets, targets)."""
-        curves = [
-            self._curve(target, np.asarray(target.learning_rates), np.array([target.step]), MOST_CHANGES)
-            for target in targets
+        runs = {name: index for index, name in enumerate(self._names)}
+        parts = [
+            self._points_of(
+                end, end.learning_rates, np.array([end.step]), runs.get(end.model, -1 - index), MOST_CHANGES
+            )
+            for index, end in enumerate(targets)
         ]
-        run_indices = {name: index for index, name in enumerate(self._names)}
-        runs = [run_indices.get(target.model, -1 - index) for index, target in enumerate(targets)]
-        points = self._points_of_curves(curves, runs)
+        points = _joined(parts)
+        places = points.of_discrepancy
         new_size = [target.n_parameters not in (self._size, *self._sizes) for target in targets]
-        losses, gradient, by_scattered = self._laws(self._fit.x, curves)
+        losses, gradient, by_scattered = self._laws(self._fit.x, points)
         scatter = np.where(new_size, np.square(by_scattered * self._scatter).sum(axis=1), 0.0)
         return self._fit.forecast(
             losses,
             gradient,
-            discrepancy.covariance(points, self._points, self.last_discrepancy_sd),
-            discrepancy.covariance(points, points, self.last_discrepancy_sd) + np.diag(scatter),
+            discrepancy.covariance(places, self._points, self.last_discrepancy_sd),
+            discrepancy.covariance(places, places, self.last_discrepancy_sd) + np.diag(scatter),
         )
 
     def posterior(self) -> Prior:
@@ -161,24 +178,30 @@ class FamilyLaw:
             log_alpha_n=Gaussian(float(x[P.LOG_ALPHA_N]), float(sd[P.LOG_ALPHA_N])),
         )
 
-    def _observed_points(self, run: TrainingRun, steps: np.ndarray) -> _Curve:
-        """Return the observed points of a run at some steps."""
+    def _observed_points(self, run: TrainingRun, steps: np.ndarray, index: int) -> _Points:
+        """Return the observed points of the run with this index at some steps."""
         rates = run.schedule.rates_to(max(run.final_step, round(steps[-1])))
-        return self._curve(run.target(), rates, np.rint(steps).astype(np.int64))
+        return self._points_of(run.target(), rates, np.rint(steps).astype(np.int64), index)
 
-    def _curve(self, run: Target, rates: np.ndarray, steps: np.ndarray, most_changes: int = 200) -> _Curve:
-        """Return points of a run at some steps in the terms of the law."""
-        peak = rates.max()
-        rates = rates / peak
+    def _points_of(
+        self, run: Target, rates: np.ndarray, steps: np.ndarray, index: int, most_changes: int = FIT_CHANGES
+    ) -> _Points:
+        """Return points of the run with this index at some steps in the terms of the law."""
+        peak = np.max(rates)
+        rates = np.asarray(rates) / peak
         share = run.tokens_per_step / self._tokens_per_step
         time = np.cumsum(rates**self.prior.time_exponent)[steps]
-        return _Curve(
-            float(run.n_parameters),
-            np.log(time * (share if np.isfinite(share) else 1.0)) - self._log_last_time,
+        log_time = np.log(time * (share if np.isfinite(share) else 1.0)) - self._log_last_time
+        offsets = [float(run.n_parameters == size) for size in self._sizes]
+        offsets += [-float(run.n_parameters != self._size)] * bool(self._sizes)
+        return _Points(
+            np.full(len(steps), np.log(run.n_parameters / self._size)),
+            np.tile(offsets, (len(steps), 1)),
             np.log(np.maximum(steps - first_peak(rates) / 2, 1.0) / 1000),
             self._log_repeated(run, steps),
-            self._log_b_of(run, float(peak)).mean - self._log_b.mean,
-            prepare(rates, steps, 1.0, most_changes, self.prior.decay_exponent),
+            np.full(len(steps), self._log_b_of(run, float(peak)).mean - self._log_b.mean),
+            np.full(len(steps), index),
+            prepare(rates, steps, 1.0, most_changes, self.prior.decay_exponent)._replace(log_time=log_time),
         )
 
     def _log_repeated(self, run: Target, steps: np.ndarray) -> np.ndarray:
@@ -209,13 +232,6 @@ class FamilyLaw:
         is_shared = any(not facts.recipe_differences(first) for facts in runs)
         return self.prior.b_scatter if is_shared else float(np.hypot(self.prior.b_scatter, self._log_b.sd))
 
-    def _points_of_curves(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
-        """Return the points of all curves as arguments of the discrepancy; runs: an integer for each curve."""
-        lengths = [len(curve.log_time) for curve in curves]
-        sizes = np.log([curve.n_parameters / self._size for curve in curves])
-        times = np.concatenate([curve.log_time for curve in curves])
-        return discrepancy.Points(times, np.repeat(sizes, lengths), np.repeat(runs, lengths))
-
     def _prior_moments(self) -> Gaussian:
         """Return means and standard deviations of all parameters, (parameters,) each."""
         prior = self.prior
@@ -230,55 +246,45 @@ class FamilyLaw:
             P.LOG_ALPHA_N: prior.log_alpha_n,
             P.B_BY_SIZE: Gaussian(0.0, prior.b_by_size_spread),
         }
-        offsets = [(0.0, sd) for sd in self._scatter[:-1] for _ in self._sizes]
-        offsets += [(0.0, self._b_scatter(size)) for size in self._sizes]
-        if self._sizes:  # those of the size that is decided on, subtracted from all others
-            offsets += [(0.0, sd) for sd in self._decided_scatter]
+        scatter = np.tile(self._scatter[:, None], len(self._sizes) + bool(self._sizes))
+        if self._sizes:  # those of the size that is decided on are the last, and subtracted from all others
+            scatter[-1, :-1] = [self._b_scatter(size) for size in self._sizes]
+            scatter[:, -1] = self._decided_scatter
+        offsets = [(0.0, sd) for sd in scatter.ravel()]
         means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
         return Gaussian(means, sds)
 
-    def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _laws(self, x: np.ndarray, points: _Points) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the losses of all points (points,), and their gradients (points, parameters) and (points, scattered).
 
         The second one is by the constants that scatter between sizes.
         """
-        losses, gradient, by_scattered = zip(*(self._law(x, curve) for curve in curves), strict=True)
-        return np.concatenate(losses), np.vstack(gradient), np.vstack(by_scattered)
-
-    def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return `_laws` of one curve."""
-        constants, by_x = self._constants_of_size(x, curve.n_parameters)
-        constants[P.LOG_B] += curve.log_b_offset
-        loss, slopes = law(constants[: P.LOG_F], replace(curve.changes, time=np.exp(curve.log_time)))
-        first_steps_cost = np.exp(np.clip(constants[P.LOG_F] - priors.FIRST_STEPS_EXPONENT * curve.log_steps, -60, 10))
-        by_constants = np.column_stack([slopes, first_steps_cost])
-        gradient = by_constants @ by_x
-        gradient[:, P.LOG_REPEATED] = repeated = np.exp(x[P.LOG_REPEATED] + curve.log_repeated)
-        return loss + first_steps_cost + repeated, gradient, by_constants[:, _SCATTERED]
-
-    def _constants_of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the constants of the law for a size (constants,), and their gradient (constants, parameters)."""
-        r = float(np.log(size / self._size))
-        share, alpha_n = 1 / (1 + np.exp(-x[P.SHARE])), float(np.exp(np.clip(x[P.LOG_ALPHA_N], -20, 5)))
-        decrease = float(np.exp(np.clip(-alpha_n * r, -50, 50)))
-        constants, by_x = x[:_N_CONSTANTS].copy(), np.eye(_N_CONSTANTS, len(x))
-        constants[P.L0] *= share + (1 - share) * decrease
-        by_x[P.L0, P.L0] = share + (1 - share) * decrease
-        by_x[P.L0, P.SHARE] = x[P.L0] * share * (1 - share) * (1 - decrease)
-        by_x[P.L0, P.LOG_ALPHA_N] = -x[P.L0] * (1 - share) * decrease * alpha_n * r
+        r = points.log_size
+        share, alpha_n = 1 / (1 + np.exp(-x[P.SHARE])), np.exp(min(max(x[P.LOG_ALPHA_N], -20.0), 5.0))
+        decrease = np.exp(np.clip(-alpha_n * r, -50, 50))
+        l0_factor = share + (1 - share) * decrease
+        constants = np.tile(x[:_N_CONSTANTS, None], len(r))
+        constants[P.L0] *= l0_factor
         constants[P.LOG_A] += x[P.KAPPA] * r
-        by_x[P.LOG_A, P.KAPPA] = r
-        constants[P.LOG_B] += x[P.B_BY_SIZE] * r
-        by_x[P.LOG_B, P.B_BY_SIZE] = r
-        if size in self._sizes:
-            offsets = _N_PARAMETERS + self._sizes.index(size) + len(self._sizes) * np.arange(len(_SCATTERED))
-            constants[_SCATTERED] += x[offsets]
-            by_x[_SCATTERED, offsets] = 1.0
-        if self._sizes and size != self._size:
-            decided = np.arange(len(x) - len(_SCATTERED), len(x))
-            constants[_SCATTERED] -= x[decided]
-            by_x[_SCATTERED, decided] = -1.0
-        return constants, by_x
+        constants[P.LOG_B] += x[P.B_BY_SIZE] * r + points.log_b_offset
+        offsets = x[_N_PARAMETERS:].reshape(len(_SCATTERED), -1)
+        constants[_SCATTERED] += np.einsum("co,po->cp", offsets, points.offsets)
+        of_points, of_all = constants[[P.L0, P.LOG_A, P.LOG_ALPHA, P.LOG_B]], x[[P.LOG_C, P.LOG_BETA, P.GAMMA]]
+        losses, slopes = law([*of_points, *of_all], points.changes)
+        first_steps_cost = np.exp(np.clip(constants[P.LOG_F] - priors.FIRST_STEPS_EXPONENT * points.log_steps, -60, 10))
+        repeated = np.exp(x[P.LOG_REPEATED] + points.log_repeated)
+        by_constants = np.column_stack([slopes, first_steps_cost])
+        by_scattered = by_constants[:, _SCATTERED]
+        gradient = np.zeros((len(r), len(x)))
+        gradient[:, :_N_CONSTANTS] = by_constants
+        gradient[:, P.L0] *= l0_factor
+        gradient[:, P.KAPPA] = by_constants[:, P.LOG_A] * r
+        gradient[:, P.SHARE] = x[P.L0] * share * (1 - share) * (1 - decrease)
+        gradient[:, P.LOG_ALPHA_N] = -x[P.L0] * (1 - share) * decrease * alpha_n * r
+        gradient[:, P.LOG_REPEATED] = repeated
+        gradient[:, P.B_BY_SIZE] = by_constants[:, P.LOG_B] * r
+        gradient[:, _N_PARAMETERS:] = (by_scattered[:, :, None] * points.offsets[:, None, :]).reshape(len(r), -1)
+        return losses + first_steps_cost + repeated, gradient, by_scattered
 
 
 def l0_below_loss(loss: float, n_tokens: float) -> float:

@@ -96,7 +96,7 @@ class MultiPowerLawFit:
         rates, losses = learning_rates / self.rate_unit, np.empty(len(steps))
         for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
             prepared = prepare(rates, steps[part], self.time_unit, MOST_CHANGES)
-            losses[part] = np.where(prepared.time > 0, law(self.x, prepared)[0], np.inf)
+            losses[part] = np.where(np.isfinite(prepared.log_time), law(self.x, prepared)[0], np.inf)
         return losses * self.loss_unit
 
     def interval(self, learning_rates: np.ndarray, step: int) -> tuple[float, float]:
