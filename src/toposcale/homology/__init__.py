@@ -10,7 +10,14 @@ from toposcale.homology.diagrams import (
 )
 from toposcale.homology.dimension import persistent_homology_dimension
 from toposcale.homology.distances import diagram_distances
-from toposcale.homology.neural_persistence import neural_persistence, neural_persistence_of_tree, spanning_tree_weights
+from toposcale.homology.neural_persistence import (
+    deep_graph_persistence,
+    neural_persistence,
+    neural_persistence_of_tree,
+    spanning_tree_weights,
+    spatial_concentration,
+    weight_variance,
+)
 from toposcale.homology.representations import representation_topology_divergence
 from toposcale.homology.rips import (
     h0_lifetimes,
@@ -29,7 +36,6 @@ from toposcale.homology.sampling import (
     subsample_rows,
     z_score,
 )
-from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_concentration, weight_variance
 
 # Names that only `toposcale.features` and tests use are not listed.
 __all__ = [
