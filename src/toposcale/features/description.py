@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from pandas.plotting import PlotAccessor
 
-from toposcale.checkpoints import Checkpoint, FolderSource, matrices
+from toposcale.checkpoints import Checkpoint, FolderSource
+from toposcale.checkpoints.checkpoint import matrix_shapes
 from toposcale.features import diagram_distances, weights
 from toposcale.features.adapters import adapter_sentences, is_product, products, read_config
 from toposcale.features.feature import RELATIVE_CHANGE, SUMMARY
@@ -359,7 +360,7 @@ def _measure(
     if unknown := set(choice.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     frozen = checkpoint.frozen(unchanged, whole=True)
-    shapes, notes = matrices.matrix_shapes(checkpoint.tensors, frozen), checkpoint.left_out(frozen, choice.wants)
+    shapes, notes = matrix_shapes(checkpoint.tensors, frozen), checkpoint.left_out(frozen, choice.wants)
     chosen_shapes = {name: shape for name, shape in shapes.items() if choice.wants(name)}
     if checkpoint.is_only_file:
         notes.insert(0, f"{checkpoint.files[0].name}: the only file of weights there")

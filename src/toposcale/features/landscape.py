@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from toposcale import homology
-from toposcale.checkpoints.matrices import matrix_layouts, split
+from toposcale.checkpoints.checkpoint import matrix_layouts, split
 from toposcale.features.descriptions import WITHOUT_MATRICES, refuse_name_of_the_model
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, SpectralDensity, loss_gradients

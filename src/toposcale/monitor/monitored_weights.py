@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toposcale.checkpoints.matrices import left_out, measured_layouts, split
+from toposcale.checkpoints.checkpoint import measured_layouts, split, unmeasured_sentences
 from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
 from toposcale.io.bin_files import plain_names
@@ -96,7 +96,7 @@ def monitored_weights(model: nn.Module, settings: WeightSettings, max_rows: int 
         matrices=chosen,
         largest_elsewhere=float(np.max([_largest_entry(matrix) for matrix in elsewhere], initial=0.0)),
         n_parameters=sum(value.numel() for value in parameters.values()),
-        left_out=left_out(stored, frozen),
+        left_out=unmeasured_sentences(stored, frozen),
     )
 
 
