@@ -13,6 +13,7 @@ import ast
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +64,11 @@ def _parsed(path: Path) -> _Module:
     tree = ast.parse(path.read_bytes())
     imported: dict[str, str] = {}
     loaded: dict[str, set[str]] = {}
+    for_types = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in _chain(node.test)]
+    not_run = set(chain.from_iterable(map(ast.walk, for_types)))
     for node in ast.walk(tree):
+        if node in not_run:  # a type changes no number
+            continue
         if isinstance(node, ast.Import):
             imported |= {alias.asname or alias.name: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

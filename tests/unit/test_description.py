@@ -500,6 +500,15 @@ def test_features_of_a_fresh_adapter_are_0_of_a_broken_one_nan():
     assert np.isnan(long["all", "frobenius_norm"])
 
 
+def test_features_of_an_adapter_whose_second_factors_come_first():
+    named = low_rank(4)
+    backwards = dict(reversed(named.items()))
+    product = "base_model.model.h.0.attn.c_attn.lora_BA"
+    expected, features = (by_key(toposcale.features_of(weights, features="norms")) for weights in (named, backwards))
+    assert features[product, "frobenius_norm"] == expected[product, "frobenius_norm"]
+    assert features["all", "frobenius_norm"] == pytest.approx(expected["all", "frobenius_norm"])
+
+
 def a_fine_tuning(step):
     rng = np.random.default_rng(0)
     fixed = {"base.weight": rng.standard_normal((300, 40)), "frozen.weight": rng.standard_normal((6, 4))}

@@ -41,6 +41,17 @@ def project(tmp_path, monkeypatch):
     forget()
 
 
+def test_fingerprint_ignores_what_is_imported_for_types(project):
+    root, current = project
+    module, typed = root / "src/toposcale/part/b.py", root / "src/toposcale/apart.py"
+    code = "from typing import TYPE_CHECKING\n\n{}from toposcale import apart\n\n\ndef f():\n    return apart.x\n"
+    for head, changes in (("if TYPE_CHECKING:\n    ", False), ("", True)):
+        module.write_text(code.format(head))
+        before = current()
+        typed.write_text(f"x = {len(head) + 2}\n")
+        assert (current() != before) == changes
+
+
 @pytest.mark.parametrize(
     ("file", "text", "changes"),
     [

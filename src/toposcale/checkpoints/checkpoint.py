@@ -130,6 +130,10 @@ class Checkpoint:
         matrices = [math.prod(shape) for shape in matrix_shapes(self.weights).values()]
         return Sizes(self.count.total, max(matrices, default=0), len(matrices))
 
+    def matrix_shapes(self, frozen: Collection[str] = ()) -> dict[str, tuple[int, int]]:
+        """Return the shapes (n_out, n_in) of the weight matrices by name, without those of the names `frozen`."""
+        return matrix_shapes(self.tensors, frozen)
+
     def matrices(self, frozen: Collection[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and values (n_out, n_in) of the weight matrices, with one in memory at a time.
 

@@ -19,8 +19,8 @@ from toposcale.io.files import read_noted
 from toposcale.io.reparametrised import PRODUCT, product_of, second_factor
 
 
-class _Factor(NamedTuple):
-    """First factor (rank, n_in) of a product."""
+class Factor(NamedTuple):
+    """Factor of a product: the first (rank, n_in) or the second one (n_out, rank)."""
 
     name: str
     weight: np.ndarray
@@ -55,25 +55,30 @@ def products(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]
 def product_features(
     layer: str,
     weight: np.ndarray,
-    pending: dict[str, _Factor],
+    pending: dict[str, Factor],
     functions: Collection[MatrixFunction],
     config: Mapping[str, Any],
 ) -> dict[str, Features]:
     """Return features of the scaled product that this factor completes, by its name; {} for any other matrix.
 
     functions: of the singular values, `norms` and `weight_spectra`. `pending` maps the name of a second factor to the
-    first one, which this matrix may join. config: see `read_config`. A product of 0, as that of a fresh adapter, has only
-    a norm; one that is not finite has NaN features.
+    factor of the two that was read before, which this matrix may become. config: see `read_config`. A product of 0, as that
+    of a fresh adapter, has only a norm; one that is not finite has NaN features.
     """
-    if second := second_factor(layer):
-        pending[second] = _Factor(layer, weight)
+    factor, second_name = Factor(layer, weight), second_factor(layer) or layer
+    other = pending.pop(second_name, None)
+    if other is None:
+        if product_of(layer):
+            pending[second_name] = factor
         return {}
-    first = pending.pop(layer, None)
-    if first is None or weight.shape[1] != len(first.weight):
+    first, second = (other, factor) if layer == second_name else (factor, other)
+    if second.weight.shape[1] != len(first.weight):
         return {}
-    finite = np.isfinite(weight).all() and np.isfinite(first.weight).all()
-    factors = (weight, first.weight.T) if finite else (np.eye(*weight.shape), np.eye(*first.weight.T.shape))
-    second_r, first_r = (np.asarray(np.linalg.qr(factor.astype(np.float64), mode="r")) for factor in factors)
+    finite = np.isfinite(first.weight).all() and np.isfinite(second.weight).all()
+    factors = second.weight, first.weight.T
+    if not finite:
+        factors = np.eye(*factors[0].shape), np.eye(*factors[1].shape)
+    second_r, first_r = (np.asarray(np.linalg.qr(values.astype(np.float64), mode="r")) for values in factors)
     scale = _scale(config, first.name, len(first.weight)) or 1.0
     core = scale * (second_r @ first_r.T)  # of the same singular values
     with warnings.catch_warnings():

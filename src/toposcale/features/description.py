@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,9 +12,8 @@ import pandas as pd
 from pandas.plotting import PlotAccessor
 
 from toposcale.checkpoints import Checkpoint, FolderSource
-from toposcale.checkpoints.checkpoint import matrix_shapes
 from toposcale.features import diagram_distances, weights
-from toposcale.features.adapters import adapter_sentences, is_product, products, read_config
+from toposcale.features.adapters import is_product
 from toposcale.features.feature import RELATIVE_CHANGE, SUMMARY
 from toposcale.features.registry import group_of
 from toposcale.features.roles import odd_layers
@@ -28,25 +27,12 @@ from toposcale.io.schemas import ALL_LAYERS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Matrices = Iterator[tuple[str, np.ndarray]]
-Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
-"""Function of the matrices and their number that returns the same matrices, such as `rich.progress.track`."""
-
-
-class _Measurement(NamedTuple):
-    """Features, diagrams and shapes (n_out, n_in) by layer, and notes on what was left out."""
-
-    features: dict[str, weights.Features]
-    diagrams: dict[str, weights.Diagrams]
-    shapes: dict[str, tuple[int, int]]
-    notes: list[str]
-
 
 class _Comparison(NamedTuple):
     """Measurements of two checkpoints, and the changes of the weights by layer."""
 
-    first: _Measurement
-    second: _Measurement
+    first: weights.Measurement
+    second: weights.Measurement
     changes: dict[str, WeightChange]
 
 
@@ -79,7 +65,7 @@ class _MatrixPlot(PlotAccessor):
 
 
 def describe(
-    source: Any, *, layers: str | Sequence[str] = "*", progress: Progress | None = None, **settings: Any
+    source: Any, *, layers: str | Sequence[str] = "*", progress: weights.Progress | None = None, **settings: Any
 ) -> pd.DataFrame:
     """Describe the weights of a model: one row per matrix, and a last one for the whole model.
 
@@ -190,7 +176,7 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     return _long_table(_measure(_open_checkpoint(source), names, **options), names)
 
 
-def _long_table(measurement: "_Measurement", names: Collection[str]) -> pd.DataFrame:
+def _long_table(measurement: weights.Measurement, names: Collection[str]) -> pd.DataFrame:
     """Return the features, or those of these names, in long form, with the notes."""
     table = _values(measurement.features, "value").reset_index()
     if names:
@@ -334,7 +320,7 @@ def _unchanged_digests(checkpoints: Iterable[Checkpoint]) -> set[str]:
     return set.intersection(*digests) if len(digests) > 1 else set()
 
 
-def _ordered_layers(first: _Measurement, second: _Measurement) -> list[str]:
+def _ordered_layers(first: weights.Measurement, second: weights.Measurement) -> list[str]:
     """Return the layers of both, and the whole model last."""
     return [*sorted(first.shapes | second.shapes, key=_natural_sort_key), ALL_LAYERS]
 
@@ -350,9 +336,9 @@ def _measure(
     unchanged: Collection[str] = (),
     *,
     layers: str | Sequence[str] = "*",
-    progress: Progress | None = None,
+    progress: weights.Progress | None = None,
     **settings: Any,
-) -> _Measurement:
+) -> weights.Measurement:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     if isinstance(group := settings.get("features"), str):
         settings["features"] = (group,)
@@ -360,22 +346,16 @@ def _measure(
     if unknown := set(choice.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     frozen = checkpoint.frozen(unchanged, whole=True)
-    shapes, notes = matrix_shapes(checkpoint.tensors, frozen), checkpoint.left_out(frozen, choice.wants)
-    chosen_shapes = {name: shape for name, shape in shapes.items() if choice.wants(name)}
+    notes = checkpoint.left_out(frozen, choice.wants)
     if checkpoint.is_only_file:
         notes.insert(0, f"{checkpoint.files[0].name}: the only file of weights there")
-    if not chosen_shapes:
+    shapes = checkpoint.matrix_shapes(frozen)
+    if not any(map(choice.wants, shapes)):
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
         raise UserError(f"{checkpoint.where}no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
-    tracked_matrices = progress(checkpoint.matrices(frozen), len(shapes)) if progress else checkpoint.matrices(frozen)
-    adapter_config = read_config(checkpoint.files)
-    features, diagrams = weights.compute_features(tracked_matrices, choice, names=names, adapter_config=adapter_config)
-    chosen_shapes |= products(chosen_shapes)
-    measured_shapes = {
-        name: chosen_shapes[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural_sort_key)
-    }
-    notes = adapter_sentences(adapter_config, {*features, *checkpoint.tensors}) + notes
-    return _Measurement(features, diagrams, measured_shapes, notes + weights.undefined_sentences(features))
+    measurement = weights.measure(checkpoint, choice, frozen, names=names, progress=progress)
+    in_order = {layer: measurement.shapes[layer] for layer in sorted(measurement.shapes, key=_natural_sort_key)}
+    return measurement._replace(shapes=in_order, notes=notes + measurement.notes)
 
 
 def _open_checkpoint(source: Any) -> Checkpoint:

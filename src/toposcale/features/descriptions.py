@@ -24,8 +24,6 @@ from toposcale.features.feature import (
     Feature,
 )
 from toposcale.forecasting.runs.metrics import LOSS_UNIT
-from toposcale.io.errors import UserError
-from toposcale.io.schemas import ALL_LAYERS
 
 _SUBSPACES = ("subspace", "quadratic")
 _PLANE = rf"(?:_(?P<plane>(?:random|top|negative|mixed)_[\d.e+-]+|ball|bowl|(?:{'|'.join(_SUBSPACES)})_\d+))?"
@@ -110,14 +108,6 @@ def _fill_pattern(feature: Feature, name: str, source: str, parts: Mapping[str, 
     filled = replace(feature, name=name, title=title, unit=unit, rescaling_of=rescaling_of)
     statistic = name.removesuffix("".join(f"_{part}" for part in (plane, graph) if part))
     return replace(filled, statistic=statistic, plane=plane, plane_kind=kind)
-
-
-def refuse_name_of_the_model(layer: str) -> None:
-    """Raise UserError for a matrix that is named as the whole model is in the tables."""
-    if layer == ALL_LAYERS:
-        raise UserError(
-            f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
-        )
 
 
 def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling_of: str = "") -> Feature:

@@ -23,6 +23,9 @@ COSINE = "cosine_similarity"
 SUBSPACE_OVERLAP = "subspace_overlap"
 OF_SOURCE = "of the source"  # a unit that depends on what the points are: see `SOURCE_UNITS`
 
+NAMED_AS_MODEL = (
+    f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
+)
 OF_ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
 
 OVER_LAYERS: dict[str, Callable[..., Any]] = {"mean": np.mean, "sum": np.sum, "norm": np.linalg.norm, "max": np.max}

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from toposcale import homology
 from toposcale.checkpoints.checkpoint import matrix_layouts, split
-from toposcale.features.descriptions import WITHOUT_MATRICES, refuse_name_of_the_model
+from toposcale.features.descriptions import WITHOUT_MATRICES
+from toposcale.features.feature import NAMED_AS_MODEL
+from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, SpectralDensity, loss_gradients
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
@@ -113,11 +115,14 @@ def features_of_gradients(
     layouts = matrix_layouts({name: gradient.shape for name, gradient in gradients.items()})
     matrices = (pair for name, layout in layouts.items() for pair in split(name, gradients[name], layout))
     for layer, gradient in matrices:
-        refuse_name_of_the_model(layer)
+        if layer == ALL_LAYERS:
+            raise UserError(NAMED_AS_MODEL)
         if np.isfinite(gradient).all():
             rows = homology.subsample_rows(len(gradient), GRADIENT_ROWS, seed=(seed, layer))
             cloud, diagrams[layer] = homology.cloud_features(gradient[rows])
-            features[layer] = homology.without_undefined(cloud, gradient.shape)
+            if 1 in gradient.shape:  # what one row or column lacks is left out
+                cloud = {name: value for name, value in cloud.items() if not math.isnan(value)}
+            features[layer] = cloud
             features[layer]["gradient_norm"] = float(np.linalg.norm(gradient))
         else:
             warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2)

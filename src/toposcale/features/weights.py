@@ -1,21 +1,35 @@
 """Features of the weight matrices of a model: topology, and the functions of `registry`."""
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from toposcale import homology
-from toposcale.features.adapters import is_product, layers_of_model, product_features
-from toposcale.features.descriptions import refuse_name_of_the_model
-from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY
-from toposcale.features.registry import MATRIX_FEATURES, Features, lookup, norms, registry, weight_spectra
+from toposcale.features.adapters import (
+    Factor,
+    adapter_sentences,
+    is_product,
+    layers_of_model,
+    product_features,
+    products,
+    read_config,
+)
+from toposcale.features.feature import NAMED_AS_MODEL, NORM, SPECTRUM, TOPOLOGY
+from toposcale.features.registry import MATRIX_FEATURES, Features, norms, registry, weight_spectra
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
+
+if TYPE_CHECKING:
+    from toposcale.checkpoints import Checkpoint
+
+Matrices = Iterable[tuple[str, np.ndarray]]
+Progress = Callable[[Matrices, int], Matrices]
+"""Function of the matrices and their number that returns the same matrices, such as `rich.progress.track`."""
 
 Diagrams = list[np.ndarray]
 MatrixDescription = tuple[Features, Diagrams, np.ndarray]
@@ -78,8 +92,38 @@ class WeightSettings:
         return all(name in self.features for name, chosen in CHOOSABLE_GROUPS.items() if chosen == group)
 
 
+class Measurement(NamedTuple):
+    """Features, diagrams and shapes (n_out, n_in) by layer, and notes on what was left out."""
+
+    features: dict[str, Features]
+    diagrams: dict[str, Diagrams]
+    shapes: dict[str, tuple[int, int]]
+    notes: list[str]
+
+
+def measure(
+    checkpoint: "Checkpoint",
+    settings: WeightSettings,
+    frozen: Collection[str] = (),
+    *,
+    names: Collection[str] = (),
+    progress: Progress | None = None,
+) -> Measurement:
+    """Return `compute_features` of a checkpoint without its `frozen` weights; the notes are on its adapter and features."""
+    shapes, matrices = checkpoint.matrix_shapes(frozen), checkpoint.matrices(frozen)
+    if progress:
+        matrices = progress(matrices, len(shapes))
+    chosen = {layer: shape for layer, shape in shapes.items() if settings.wants(layer)}
+    chosen |= products(chosen)
+    config = read_config(checkpoint.files)
+    notes = adapter_sentences(config, {*chosen, *checkpoint.tensors})
+    features, diagrams = compute_features(matrices, settings, names=names, adapter_config=config)
+    notes += undefined_sentences(features)
+    return Measurement(features, diagrams, {layer: chosen[layer] for layer in features if layer != ALL_LAYERS}, notes)
+
+
 def compute_features(
-    matrices: Iterable[tuple[str, np.ndarray]],
+    matrices: Matrices,
     settings: WeightSettings,
     *,
     largest_elsewhere: float = 0.0,
@@ -103,7 +147,7 @@ def compute_features(
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
-    factors: dict[str, Any] = {}
+    factors: dict[str, Factor] = {}
     product_layers: dict[str, Features] = {}
     product_functions = [
         function for function, group in ((norms, NORM), (weight_spectra, SPECTRUM)) if settings.computes(group)
@@ -116,7 +160,8 @@ def compute_features(
         scale = float(np.maximum(scale, largest))  # NaN stays
         if not settings.wants(layer):
             continue
-        refuse_name_of_the_model(layer)
+        if layer == ALL_LAYERS:
+            raise UserError(NAMED_AS_MODEL)
         features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, largest, layer, settings, names)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, pending)):
             projection, first, second = pair
@@ -159,7 +204,7 @@ def undefined_sentences(features: Mapping[str, Features]) -> list[str]:
     sentences = []
     for missing, layers in layers_without.items():
         # Titles have commas of their own.
-        titles = [lookup(name).title for name in missing]
+        titles = [registry().lookup(name).title for name in missing]
         features_text = listed(titles, 3) if len(titles) <= 3 else f"{len(titles)} features"
         sentences.append(f"no {features_text} (too small): {listed(layers, 3)}")
     return sentences
@@ -221,7 +266,9 @@ def _describe_matrix(
         if 1 in weight.shape and weight.any():
             warnings.simplefilter("ignore")  # what one row or column lacks is left out
         features, diagrams, tree = _describe_finite(weight, layer, settings, names)
-    return (homology.without_undefined(features, weight.shape) if weight.any() else features), diagrams, tree
+    if 1 in weight.shape and weight.any():
+        features = {name: value for name, value in features.items() if not np.isnan(value)}
+    return features, diagrams, tree
 
 
 def _describe_finite(

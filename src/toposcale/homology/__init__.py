@@ -1,13 +1,6 @@
 """Persistent homology of weight matrices and point clouds: arrays in, arrays out."""
 
-from toposcale.homology.diagrams import (
-    betti_curve,
-    cloud_features,
-    crocker,
-    nan_features,
-    summarize_diagram,
-    without_undefined,
-)
+from toposcale.homology.diagrams import betti_curve, cloud_features, crocker, nan_features, summarize_diagram
 from toposcale.homology.dimension import persistent_homology_dimension
 from toposcale.homology.distances import diagram_distances
 from toposcale.homology.neural_persistence import (

@@ -100,11 +100,6 @@ def nan_features(compute: Callable[[Floats], Description], shape: Sequence[int])
     return dict.fromkeys(features, math.nan), [np.full((1, 2), math.nan) for _ in diagrams]
 
 
-def without_undefined(features: dict[str, float], shape: Sequence[int]) -> dict[str, float]:
-    """Return the features of a finite matrix without those that its shape leaves undefined: NaN of one row or column."""
-    return features if min(shape) > 1 else {name: value for name, value in features.items() if not math.isnan(value)}
-
-
 def betti_curve(diagram: ArrayLike, radii: ArrayLike) -> Floats:
     """Count the classes that are alive, birth <= r < death, at each radius r.
 

@@ -139,7 +139,7 @@ def second_factor(first: str) -> str | None:
     return first[:start] + _SECOND[match["factor"]] + first[end:]
 
 
-def product_of(first: str) -> str:
-    """Return the name of the product of a first factor and its second one."""
-    start = _FACTOR.fullmatch(first).start("factor")  # type: ignore[union-attr]
-    return re.sub(r"lora[._]?$", PRODUCT, first[:start])
+def product_of(factor: str) -> str:
+    """Return the name of the product that a factor belongs to; "" for any other matrix."""
+    match = _FACTOR.fullmatch(factor)
+    return re.sub(r"lora[._]?$", PRODUCT, factor[: match.start("factor")]) if match else ""
