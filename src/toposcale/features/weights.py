@@ -110,7 +110,8 @@ def measure(
     progress: Progress | None = None,
 ) -> Measurement:
     """Return `compute_features` of a checkpoint without its `frozen` weights; the notes are on its adapter and features."""
-    shapes, matrices = checkpoint.matrix_shapes(frozen), checkpoint.matrices(frozen)
+    shapes = checkpoint.matrix_shapes(frozen)
+    matrices: Matrices = checkpoint.matrices(frozen)
     if progress:
         matrices = progress(matrices, len(shapes))
     chosen = {layer: shape for layer, shape in shapes.items() if settings.wants(layer)}
