@@ -72,10 +72,7 @@ def seen_whole(browser):
     browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     browser.run("document.querySelector('#training')?.scrollIntoView({behavior: 'instant'})")
     browser.wait_for("document.body.dataset.ready === 'yes'")
-    browser.run(
-        """Promise.all([...[...makers.keys()].map(drawChart),
-            ...$$("[data-sortable]").map((e) => fillTable(e)), ...$$("[data-drawing]").map((e) => fillFigure(e))]).then(() => 0)"""
-    )
+    browser.run("Promise.all([...[...makers.keys()].map(drawChart), ...$$('[data-packed]').map(fill)]).then(() => 0)")
     browser.wait_for("$$('.chart').every((e) => !e.offsetParent || e.dataset.drawn || e.textContent)")
     browser.run("scrollTo({top: 0, behavior: 'instant'})")
 

@@ -8,9 +8,8 @@ import pytest
 pytestmark = pytest.mark.workflow
 
 
-# Charts, drawings and rows are unpacked when they come near the window: see all of the page at once.
-WHOLE = """Promise.all([...document.querySelectorAll('[data-sortable]')].map(fillTable).concat(
-    [...document.querySelectorAll('[data-drawing]')].map(fillFigure)))"""
+# Charts, drawings and further rows are unpacked when they come near the window: see all of the page at once.
+WHOLE = "Promise.all($$('[data-packed]').map(fill))"
 
 
 @pytest.fixture
@@ -31,7 +30,6 @@ def unpacked(opened):
     """The page with every drawing and row in it."""
     opened.run(f"{WHOLE}.then(() => 0)")
     opened.wait_for("[...document.querySelectorAll('[data-figure]')].every((e) => e.firstElementChild)")
-    opened.wait_for("[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)")
     return opened
 
 

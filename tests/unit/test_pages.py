@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 import figure_tables
 import report as report_script
 import toposcale
-from page_data import held
+from page_data import held, rows_of
 from paths import ROOT
 from toposcale.analysis import user_tables
 from toposcale.analysis.answers import POWERLESS, UNTESTED, WHICH_ADD
@@ -166,12 +166,23 @@ FACT = {"model": "a", "steps": "", "concerns": "weights", "warning": "no ESD exp
 def test_what_has_no_remedy_stands_apart_from_the_warnings(remedies, said, listed):
     page = report_of([FACT | {"remedy": remedy} for remedy in remedies], claims=NO_CLAIMS)
     assert said in page
-    assert ('id="data-table-warnings"' in page) == (listed > 0)
+    assert ('id="rows-warnings"' in page) == (listed > 0)
     if listed:
-        assert held(page, "data-table-warnings").count('"group"') == listed
+        assert rows_of(page, "warnings").count("<tr") == listed
     assert ("<h3>What was left out</h3>" in page) == (listed < len(remedies))
     if listed < len(remedies):
-        assert held(page, "data-table-left_out").count('"group"') == 1
+        assert rows_of(page, "left_out").count("<tr") == 1
+
+
+def test_report_has_its_tables_without_javascript():
+    """The first rows of a long table are HTML of the page; the others follow them in their order."""
+    rows = pd.DataFrame({"model": "a <b>", "feature": "h0_total", "n": np.arange(250) / 7})
+    page = report_of([FACT | {"remedy": "train"}], listings=[report.Listing("transitions", rows)])
+    shown = re.sub(r'<script type="text/plain".*?</script>', "", page, flags=re.DOTALL)
+    assert "too small" in shown
+    assert shown.count('<tr data-model="a &lt;b&gt;" data-group="topology">') == report.ROWS_IN_PAGE
+    keys = re.findall(r'<td class="number" data-key="([^"]*)">', rows_of(page, "transitions"))
+    assert keys == [repr(float(value)) for value in rows["n"]]
 
 
 def answers_of(*verdicts):
@@ -224,7 +235,7 @@ def test_report_of_one_model_leaves_out_empty_tables():
     listings = [report.Listing(name, rows, "", len(rows)) for name, rows in named.items()]
     for n_models, listed in ((1, ["transitions"]), (3, ["transitions", "pooled_correlations"])):
         page = report_of([], figure_tables.models_table()[:n_models], listings=listings)
-        assert [name for name in named if f'id="data-table-{name}"' in page] == listed
+        assert [name for name in named if f'id="rows-{name}"' in page] == listed
         assert ("The buttons show and hide models" in page, '<div class="bar" data-chips="models">' in page) == (
             n_models > 1,
         ) * 2

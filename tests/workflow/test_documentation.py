@@ -9,7 +9,7 @@ import pytest
 
 import config_reading
 from config_reference import keys_of
-from page_data import held
+from page_data import rows_of
 from paths import ROOT
 from toposcale.analysis import ANALYSES
 from toposcale.features.registry import registry
@@ -80,7 +80,7 @@ def test_the_feature_of_the_page_is_in_tables_statistics_and_report(finished):
     for name in ("correlations", "pooled_correlations", "verdicts", "scaling"):
         assert "near_zero_share" in set(pd.read_parquet(made / f"{name}.parquet")["feature"]), name
     page = (finished.results / "report.html").read_text()
-    assert "near_zero_share" in held(page, "data-table-verdicts")
+    assert "near_zero_share" in rows_of(page, "verdicts")
 
 
 @pytest.mark.workflow

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import toposcale
-from page_data import held
+from page_data import rows_of
 from toposcale.io import tables
 from workspace import new_workspace
 
@@ -130,7 +130,7 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "files"}}}
     own.snakemake()
     page = (own.results / "report.html").read_text()
-    assert "features are NaN" in held(page, "data-table-warnings")
+    assert "features are NaN" in rows_of(page, "warnings")
     assert "Claims of the sources" not in page
     assert {path.stem for path in (own.results / "tables").glob("*.parquet")}.isdisjoint({"claims", "comparison"})
     assert "There are no warnings" not in page

@@ -90,44 +90,17 @@ function whenNear(elements, act) {
   elements.forEach((element) => observer.observe(element));
 }
 
-/** What is packed under the name in `element.dataset[key]`: the first time, and nothing after that. */
-async function takeOut(element, key) {
-  const name = element.dataset[key];
-  delete element.dataset[key];
-  return name ? JSON.parse(await unpack(name)) : null;
-}
-
-/** The rows of a table, once: [model, group, cells], a cell a text and what it is sorted by. */
-async function fillTable(table) {
-  const body = table.tBodies[0], numeric = $$("th", table).map((head) => head.classList.contains("number"));
-  const packed = await takeOut(body, "rows");
-  if (!packed) return;
-  const rows = packed.map(({ model, group, cells }) => {
-    const row = document.createElement("tr");
-    if (model) row.dataset.model = model;
-    if (group) row.dataset.group = group;
-    cells.forEach(([text, key], k) => {
-      const cell = row.insertCell();
-      cell.textContent = text;
-      cell.className = numeric[k] ? "number" : text.length > 50 ? "long" : "";
-      if (numeric[k]) cell.dataset.key = key;
-    });
-    return row;
-  });
-  body.replaceChildren(...rows);
-  search(table);
-  body.dataset.filled = "yes";
-}
-
-/** Put its drawing into a figure, once: later it may be away, enlarged. */
-async function fillFigure(figure) {
-  const drawing = await takeOut(figure, "drawing");
-  if (drawing) figure.innerHTML = drawing;
+/** Add to an element, once, what is packed under the name in its `data-packed`: a drawing, or the further rows of a table. */
+async function fill(element) {
+  const name = element.dataset.packed;
+  delete element.dataset.packed;
+  if (!name) return;
+  element.insertAdjacentHTML("beforeend", JSON.parse(await unpack(name)));
+  if (element.tagName === "TBODY") search(element.parentNode);
 }
 
 whenNear([$("#training")], loadCharts);
-whenNear($$("[data-drawing]"), fillFigure);
-whenNear($$("[data-sortable]"), fillTable);
+whenNear($$("[data-packed]"), fill);
 
 // Tables: a number by its value, anything else by its letters; what is missing comes last either way.
 function sortBy(head) {

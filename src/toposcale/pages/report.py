@@ -28,6 +28,8 @@ from toposcale.reproduction.claims import ClaimAnswer
 
 LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
+ROWS_IN_PAGE = 100
+"""Rows of a table that are there without JavaScript; the others are packed: all of the default run's would be 3 MB."""
 
 LISTED = (
     *("verdicts", "tested_features", "sensitivity"),
@@ -171,6 +173,7 @@ def report(
         figures=others,
         categories=list(dict.fromkeys(figure["subject"] for figure in others)),
         listings=tables,
+        in_page=ROWS_IN_PAGE,
         groups=[group for group in GROUPS if group in groups],
         comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
         warnings=table(warnings._replace(rows=warnings.rows[is_warning], total=None)),
@@ -278,7 +281,11 @@ def table(listing: Listing) -> dict[str, Any]:
         "same": list(repeated.items()),
         "columns": [(str(name).replace("_", " "), numeric) for name, numeric in columns],
         "rows": [
-            {"model": row.get("model", ""), "group": _group(row), "cells": [cell(row[name]) for name, _ in columns]}
+            {
+                "model": row.get("model") or None,
+                "group": _group(row) or None,
+                "cells": [cell(row[name]) for name, _ in columns],
+            }
             for row in rows.to_dict("records")
         ],
         "total": len(rows) if listing.total is None else listing.total,
