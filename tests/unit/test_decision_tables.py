@@ -9,7 +9,6 @@ import pytest
 from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
 from toposcale.analysis.decisions import POLICIES, candidate_table, decision_points, decision_table
-from toposcale.forecasting.runs.checks import has_steps_left
 
 DECISION = {"remaining": None, "multiples": [2]}
 
@@ -105,7 +104,7 @@ def test_decision_points_of_a_run_at_its_end():
     whole = run("100M", 100_000_000)
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
-    assert not has_steps_left(silent)
+    assert not silent.has_steps_left
     assert not candidate_table(decision_points([silent, run("400M", 400_000_000)]))["is_live"].any()
 
 

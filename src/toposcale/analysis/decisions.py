@@ -12,7 +12,6 @@ from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.decision.advice import Advice, advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
 from toposcale.forecasting.laws.joint import Joint, largest_run
-from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.learning_rate_schedule import shape_distance
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
@@ -131,7 +130,7 @@ def decision_points(
     """
     points = []
     for training in trainings:
-        if has_steps_left(training):
+        if training.has_steps_left:
             share = training.progress.step / training.final_step
             points.append(DecisionPoint(share, True, advise_on(training, trainings, request)))
             continue

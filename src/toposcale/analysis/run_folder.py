@@ -22,7 +22,6 @@ from toposcale.forecasting.decision.advise import RUN_FILE
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.logs import loss_curves
 from toposcale.forecasting.logs.table_files import read_schedule
-from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 
@@ -106,8 +105,8 @@ def _advise(run: str, stored: Mapping[str, Any], progress: Mapping[str, "Progres
     )
     request = Request(**stored["decision"])
     with_loss = [training for training in trainings if training.model in with_losses]
-    advices = [advise_on(training, trainings, request) for training in with_loss if has_steps_left(training)]
-    notes = [wording.finished_sentence(training) for training in with_loss if not has_steps_left(training)]
+    advices = [advise_on(training, trainings, request) for training in with_loss if training.has_steps_left]
+    notes = [wording.finished_sentence(training) for training in with_loss if not training.has_steps_left]
     in_other_units = [of_model.model["model"] for of_model in rows if of_model.model.get("in_nats") is False]
     notes += [f"{name}: no forecast: it is {NOT_IN_NATS}" for name in in_other_units]
     notes += [

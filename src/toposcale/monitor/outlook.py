@@ -13,7 +13,6 @@ import pyarrow as pa
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.on_track import Reference
 from toposcale.forecasting.decision.wording import track
-from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.schedules import schedule_of
@@ -30,7 +29,7 @@ CURVE = "estimated_final_loss"
 def outlook(folder: Folder) -> Outlook:
     """Return the outlook as it stands; no curve where a fact is not known, or the advice makes no forecast."""
     run = _run_in(folder)
-    if run is None or not has_steps_left(run) or not run.schedule.is_known:
+    if run is None or not run.has_steps_left or not run.schedule.is_known:
         return Outlook()
     family = [run]
     for name in model_names(folder.path):

@@ -31,7 +31,6 @@ from toposcale.features.weight_changes import relative_changes
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.advice import Advice, advise_on
 from toposcale.forecasting.logs import loss_curves, trainer_states
-from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.facts import FACTS_OF_A_LOG
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.run_input import log_of
@@ -284,7 +283,7 @@ def _alerts_of_log(metrics: pd.DataFrame, log: pd.DataFrame, *, is_monitored: bo
 
 
 def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: int) -> dict[str, Any]:
-    if not has_steps_left(training) or reached >= training.final_step:
+    if not training.has_steps_left or reached >= training.final_step:
         return {"advice": f"The last of {training.final_step:,} steps is done."}
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice), "alerts": list(_alerts_of_advice(advice))}

@@ -31,7 +31,7 @@ from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.laws.record import Record, record_of
 from toposcale.forecasting.results import MappedResult
-from toposcale.forecasting.runs.checks import has_steps_left, refuse_objective
+from toposcale.forecasting.runs.checks import refuse_objective
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
@@ -244,7 +244,7 @@ class Advice(MappedResult):
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
         on_track = [f"  On track   {sentence}" for sentence in self.on_track_sentences]
-        if not has_steps_left(self.run) and self.decision is None:
+        if not self.run.has_steps_left and self.decision is None:
             return wording.wrapped([wording.finished_sentence(self.run), *on_track], width)
         lines = [wording.progress_sentence(self.run), f"  Schedule   {wording.schedule_clause(self.run)}"]
         if self.law and self.end:
@@ -313,14 +313,14 @@ def advise_on(
         if other.family == run.family and other.model != run.model and not run.is_the_same_as(other)
     )
     # Of a run that is over the family says nothing more.
-    advice = Advice(run, family, request, tracks=tracks_of(run, family if has_steps_left(run) else ()))
+    advice = Advice(run, family, request, tracks=tracks_of(run, family if run.has_steps_left else ()))
     law = None
     try:
         law = Joint().fit(run, family)
         refuse_choice(run, law)
         decision = decide(law, run, all_candidates(run, family, request) if among is None else among)
     except NoForecast as error:
-        because = str(error) if has_steps_left(run) else wording.finished_sentence(run)
+        because = str(error) if run.has_steps_left else wording.finished_sentence(run)
         return replace(advice, law=law, no_advice_because=because)
     reasons = low_confidence_reasons(run, law, decision, advice.tracks)
     return replace(advice, law=law, decision=decision, reasons=reasons)

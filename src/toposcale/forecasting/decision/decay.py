@@ -7,7 +7,6 @@ import numpy as np
 from toposcale.forecasting.decision.candidates import Candidate, CandidateKind, WeighedCandidate, weigh
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
-from toposcale.forecasting.runs.checks import has_known_rates, has_steps_left
 from toposcale.forecasting.runs.schedules import DECAY_SHAPES, Schedule
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.files import finite_or_none
@@ -60,7 +59,7 @@ def has_not_decayed(run: TrainingRun) -> bool:
     """Return whether the learning rate of a run is known, past its warm-up and still at its peak."""
     rates = run.schedule.rates_to(run.progress.step)
     is_warm = run.progress.step > run.schedule.warmup_steps
-    return has_known_rates(run) and is_warm and bool(rates[-1] >= (1 - CONSTANT) * rates.max())
+    return run.has_known_rates and is_warm and bool(rates[-1] >= (1 - CONSTANT) * rates.max())
 
 
 def when_to_decay(
@@ -71,7 +70,7 @@ def when_to_decay(
     law: fitted to the run. shares: lengths of the decay, as shares of the whole training; those that would have begun
     already are left out, and one that begins now is added.
     """
-    if not has_steps_left(run) or not has_not_decayed(run):
+    if not run.has_steps_left or not has_not_decayed(run):
         return None
     end, steps = run.final_step, run.final_step - run.progress.step
     lengths = {round(share * end) for share in shares} | {steps}

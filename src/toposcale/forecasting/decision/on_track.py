@@ -10,7 +10,6 @@ from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.published_law import PublishedLaw, has_published_level, published_tokens
-from toposcale.forecasting.runs.checks import has_known_rates, lowest_loss
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.files import finite_or_none
@@ -95,11 +94,11 @@ def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Tra
     By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; then by the published law.
     Empty without a loss above 0; no published law below 25M parameters or without the tokens of a step.
     """
-    if run.loss_curve.is_empty or lowest_loss(run) <= 0:
+    if run.loss_curve.is_empty or run.lowest_loss <= 0:
         return ()
     laws: list[Law] = []
-    finished = [other for other in family if other.is_finished and has_known_rates(other)]
-    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and has_known_rates(run):
+    finished = [other for other in family if other.is_finished and other.has_known_rates]
+    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and run.has_known_rates:
         laws.append(Joint(check=False).fit(largest_run(finished), finished))
     if has_published_level(run):
         laws.append(PublishedLaw())

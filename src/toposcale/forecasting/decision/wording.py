@@ -82,7 +82,7 @@ def no_advice(because: str) -> str:
 def known_of_small_run(run: TrainingRun, law: Law | None, because: str) -> Iterator[str]:
     """Yield what is known of a run under way below the published sizes although there is no advice, a clause each."""
     has_losses = len(run.losses) or len(run.checkpoint_losses)
-    if not has_losses or not run.n_parameters < SIZES_KNOWN[0] or not checks.has_steps_left(run):
+    if not has_losses or not run.n_parameters < SIZES_KNOWN[0] or not run.has_steps_left:
         return
     first = first_step(run)
     if run.progress.step < first < run.final_step and f"{first:,}" not in because:
@@ -196,7 +196,7 @@ def track(track: Track, run: TrainingRun) -> str:
 
 def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
     """Return a sentence for every comparison with other runs, or why there is none; empty without a loss in nats."""
-    if tracks or run.loss_curve.is_empty or checks.lowest_loss(run) <= 0:
+    if tracks or run.loss_curve.is_empty or run.lowest_loss <= 0:
         return [track(each, run) for each in tracks]
     if run.n_parameters < SIZES_KNOWN[0]:
         return [f"not known: published runs have {SIZES_KNOWN[0]:.2g} parameters and more"]
@@ -302,13 +302,13 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
 def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
     """Yield the assumptions about other runs of the family."""
     for other in others:
-        if not other.loss_curve.is_empty and checks.has_steps_left(other) and other.schedule.is_known:
+        if not other.loss_curve.is_empty and other.has_steps_left and other.schedule.is_known:
             yield (
                 f"{other.model} is under way, at step {other.progress.step:,} of {other.final_step:,}; state its steps if "
                 "it ended there"
             )
-    unread = sorted(other.model for other in others if other.is_finished and not checks.has_known_rates(other))
-    if unread and any(checks.has_known_rates(other) for other in (*others, run)):
+    unread = sorted(other.model for other in others if other.is_finished and not other.has_known_rates)
+    if unread and any(other.has_known_rates for other in (*others, run)):
         yield f"not read, since the learning rates are not known: {', '.join(unread)}"
 
 

@@ -185,10 +185,10 @@ class Joint(Law):
 
 def _readable(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the runs with a loss whose curves can be fitted together."""
-    with_loss = [run for run in runs if not run.loss_curve.is_empty and checks.lowest_loss(run) > 0]
+    with_loss = [run for run in runs if not run.loss_curve.is_empty and run.lowest_loss > 0]
     # The end of a finished run whose learning rates are unknown tells nothing about another schedule.
-    if any(checks.has_known_rates(run) for run in with_loss):
-        return [run for run in with_loss if checks.has_known_rates(run) or not run.is_finished]
+    if any(run.has_known_rates for run in with_loss):
+        return [run for run in with_loss if run.has_known_rates or not run.is_finished]
     return with_loss
 
 

@@ -10,7 +10,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL
-from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.curves import Curve
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
@@ -146,7 +145,7 @@ def first_step(run: TrainingRun) -> int:
 def refuse_young(run: TrainingRun) -> None:
     """Raise NoForecast where a run has taken fewer steps or tokens than a forecast needs."""
     step, first = run.progress.step, first_step(run)
-    if not has_steps_left(run) or step >= first:
+    if not run.has_steps_left or step >= first:
         return
     steps, tokens = _least_progress(run)
     seen, needed = f"{step:,} steps", f"{steps:g} steps"

@@ -51,7 +51,7 @@ FIRST_STEPS = 50
 
 def refuse_curve(run: TrainingRun) -> None:
     """Raise NoForecast where the losses end in NaN, rise, are mostly spikes, or cannot be nats per token."""
-    if (lowest := lowest_loss(run)) <= 0:
+    if (lowest := run.lowest_loss) <= 0:
         raise NoForecast(f"a loss of {lowest:.4g} is in other units: one in nats per token is above 0")
     if len(broken := broken_steps(run)):
         raise NoForecast(
@@ -72,11 +72,6 @@ def refuse_curve(run: TrainingRun) -> None:
             f"a loss of {highest:.4g} is above the {HIGHEST_LOSS:g} nats of a uniform guess among a million tokens: is it "
             "a sum over the batches of a step (gradient accumulation), or a perplexity? Give the mean, or its logarithm"
         )
-
-
-def lowest_loss(run: TrainingRun) -> float:
-    """Return the lowest loss of a log and of its metric; one of 0 or less, as of a policy or a flow, is not in nats."""
-    return float(np.fmin.reduce([*run.losses, *run.checkpoint_losses], initial=np.inf))
 
 
 MAX_EPOCHS = 8.0
@@ -134,7 +129,7 @@ def refuse_repetition(run: TrainingRun) -> None:
 def refuse_decision_point(run: TrainingRun) -> None:
     """Raise NoForecast where it is too early to decide: inside the warm-up, in a spike, or before the loss decreases."""
     warmup = run.schedule.warmup_steps
-    if run.progress.step < MIN_WARMUPS * warmup and has_steps_left(run):
+    if run.progress.step < MIN_WARMUPS * warmup and run.has_steps_left:
         verb = "rose" if run.progress.step >= warmup else "still rises,"
         raise NoForecast(
             f"the learning rate {verb} until step {warmup:,}: ask again from step {round(MIN_WARMUPS * warmup):,} on"
@@ -147,7 +142,7 @@ def refuse_decision_point(run: TrainingRun) -> None:
             "loss has come back"
         )
     decrease, error = _decrease(run)
-    if has_steps_left(run) and decrease < max(MIN_DECREASE, DECREASE_IN_ERRORS * error):
+    if run.has_steps_left and decrease < max(MIN_DECREASE, DECREASE_IN_ERRORS * error):
         raise NoForecast(
             f"the loss does not decrease as in published runs: by {decrease:.1%} +- {error:.1%} for each tenfold "
             "of steps, where theirs decreases by 9% and more; ask again when it does"
@@ -237,19 +232,9 @@ def validation_departs(run: TrainingRun) -> bool:
     return bool(np.median(excess[-quarter:]) - np.median(excess[quarter:-quarter]) > LARGEST_DEPARTURE)
 
 
-def has_steps_left(run: TrainingRun) -> bool:
-    """Return whether steps remain; a run that came to its last step has none, whether its loss there is known or not."""
-    return not run.is_finished and run.progress.step < run.final_step
-
-
-def has_known_rates(run: TrainingRun) -> bool:
-    """Return whether the rate is known up to the present step; a checkpoint may follow the last logged row."""
-    return len(run.schedule.rates) > 0.95 * run.progress.step
-
-
 def in_early_steps(run: TrainingRun) -> bool:
     """Return whether fewer than `USUAL_WARMUPS` warm-ups have passed."""
-    return run.progress.step < USUAL_WARMUPS * run.schedule.warmup_steps and has_steps_left(run)
+    return run.progress.step < USUAL_WARMUPS * run.schedule.warmup_steps and run.has_steps_left
 
 
 def first_half(run: TrainingRun) -> TrainingRun:

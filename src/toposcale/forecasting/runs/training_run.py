@@ -262,6 +262,21 @@ class TrainingRun:
         interval = float(np.median(np.diff(measured))) if len(measured) > 1 else 0.0
         return bool(len(measured) and measured[-1] >= self.final_step - min(interval, 0.01 * self.final_step))
 
+    @property
+    def has_steps_left(self) -> bool:
+        """Return whether steps remain; a run at its last step has none, whether its loss there is known or not."""
+        return not self.is_finished and self.progress.step < self.final_step
+
+    @property
+    def has_known_rates(self) -> bool:
+        """Return whether the rate is known up to the present step; a checkpoint may follow the last logged row."""
+        return len(self.schedule.rates) > 0.95 * self.progress.step
+
+    @property
+    def lowest_loss(self) -> float:
+        """Lowest loss of the log and of the metric; one of 0 or less, as of a policy or a flow, is not in nats."""
+        return float(np.fmin.reduce([*self.losses, *self.checkpoint_losses], initial=np.inf))
+
     @cached_property
     def metric_curve(self) -> Curve:
         """Measured values of the metric at the checkpoints."""
