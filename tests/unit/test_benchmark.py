@@ -1,5 +1,6 @@
 """`toposcale benchmark`: a law from outside, common points, the cache, and what is refused."""
 
+import json
 import re
 import sys
 from datetime import date
@@ -55,7 +56,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_benchmark_judges_the_law_of_the_page_as_printed(folder, capsys):
     command = re.search(r"^toposcale (benchmark --law .*)$", PAGE.read_text(), re.MULTILINE)[1].split()
-    files = ["--csv", "rows.csv", "--plot", "picture.svg"]
+    files = ["--csv", "rows.csv", "--json", "table.json", "--plot", "picture.svg"]
     assert main([*command, "--sources", "multi-power-law", "--processes", "2", *files]) == 0
     printed = capsys.readouterr().out
     common, own = printed.split("at the points that all forecast")[1].split("at the points that each forecasts")
@@ -65,6 +66,8 @@ def test_benchmark_judges_the_law_of_the_page_as_printed(folder, capsys):
     assert "not judged yet: joint, multi_power_law" in own
     rows = pd.read_csv("rows.csv")
     assert {"my_module:MyLaw", "power_law"} <= set(rows["law"])
+    table = json.loads((folder / "table.json").read_text())["rows"]
+    assert {"my_module:MyLaw", "power_law"} <= {row["law"] for row in table if row["points"] == "common"}
     assert "<svg" in (folder / "picture.svg").read_text()
     assert "unseen" not in printed
 

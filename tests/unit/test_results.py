@@ -60,9 +60,9 @@ def test_result_is_rows_json_axes_text_and_html(result):
     assert mine.has_data()
     assert "<" in result._repr_html_()
     assert "\n" in str(result)
-    if isinstance(result, Result):  # a table has the repr of pandas
-        assert repr(result).startswith(f"<{type(result).__name__}")
-        assert "\n" not in repr(result)
+    assert repr(result).startswith(f"<{type(result).__name__}")
+    assert "\n" not in repr(result)
+    if isinstance(result, Result):
         assert json.dumps(result.to_dict(), allow_nan=False)
 
 

@@ -29,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup-steps", "--warmup", metavar="STEPS", help=text)
     text = "checkpoints that the metric looks ahead, 1 if left out"
     parser.add_argument("--ahead", type=int, default=1, metavar="K", help=text)
-    results.add_form_options(parser)
-    parser.add_argument("--plot", metavar="FILE", help="also write a picture of the first metric, .svg, .png or .pdf")
+    results.add_form_options(parser, plot="write a picture of the first metric")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -52,8 +51,6 @@ def run(options: argparse.Namespace) -> None:
             warmup_steps=warmup,
             ahead=options.ahead,
         )
-    if options.plot:
-        results.write(test, options.plot)
     results.show(test, options)
     if options.csv or options.latex:
         print(*(f"toposcale: {note}" for note in test.notes), sep="\n", end="\n" if test.notes else "", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any
 from toposcale.datasets.benchmark import Benchmark, Setting, cache_folder, constants_digest, judge_all, long_table
 from toposcale.datasets.contestants import CHEAP, CONTESTANTS
 from toposcale.datasets.published_runs import load_published_runs
-from toposcale.forecasting import pictures, results
+from toposcale.forecasting import results
 from toposcale.forecasting.decision.decision_points import SHARES
 from toposcale.forecasting.evaluation import Estimator, Known
 from toposcale.io.errors import UserError
@@ -33,18 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "with one smaller run of the family known, instead of none"
     parser.add_argument("--smaller", action="store_true", help=text)
     parser.add_argument("--csv", metavar="FILE", help="also write every row by law, source and share")
-    results.add_form_options(parser, csv=False)
-    parser.add_argument(
-        "--plot", metavar="FILE", help="also draw the error by the share that is seen, .svg, .png or .pdf"
-    )
+    results.add_form_options(parser, plot="draw the error by the share that is seen", csv=False)
     parser.add_argument("--processes", metavar="N", help="processes, by default one for each core")
     parser.add_argument("--no-cache", action="store_true", help="judge again what earlier calls have judged")
 
 
 def run(options: argparse.Namespace) -> None:
     """Judge and print the tables."""
-    if options.plot:
-        pictures.kind_of(options.plot)
     theirs = {name: law_of(name) for name in options.law}
     known = Known.ONE_SMALLER if options.smaller else Known.ALONE
     at = tuple(share_of(text) for text in options.at or map(str, SHARES))
@@ -70,11 +65,9 @@ def run(options: argparse.Namespace) -> None:
     results.show(benchmark, options, f"{heading}\n{benchmark}")
     if absent := [name for name in only_cached if name not in judged]:
         text = f"\nnot judged yet: {', '.join(absent)}; toposcale benchmark judges them, in some minutes"
-        print(text, file=sys.stderr if options.json or options.latex else sys.stdout)
+        print(text, file=sys.stderr if options.json is True or options.latex else sys.stdout)
     if options.csv:
         long_table(judged).to_csv(options.csv, index=False)
-    if options.plot:
-        results.write(benchmark, options.plot)
 
 
 def law_of(name: str) -> Callable[[], Estimator]:

@@ -20,7 +20,7 @@ from toposcale.features.roles import odd_layers
 from toposcale.features.weight_changes import WeightChange, unrelated_sentences, weight_changes
 from toposcale.io import tables, weight_files
 from toposcale.io.bin_files import unwrap_weights
-from toposcale.io.errors import UserError, as_user_error, listed
+from toposcale.io.errors import UserError, as_user_error, counted, listed
 from toposcale.io.reparametrised import is_part
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -38,6 +38,12 @@ class _Comparison(NamedTuple):
 
 class MatrixTable(pd.DataFrame):
     """Table of `describe` or `compare`, which draws its matrices; what is taken from it is a plain DataFrame."""
+
+    def __repr__(self) -> str:
+        return f"<MatrixTable: {counted(len(self), 'row')} of {listed(map(str, self.columns), 4)}>"
+
+    def __str__(self) -> str:
+        return super().__repr__()
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a plain DataFrame."""

@@ -12,6 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
 from toposcale.io.errors import UserError, one_line, printable
+from toposcale.io.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,19 +115,33 @@ def write(result: Result, path: str | os.PathLike[str]) -> "Axes":
     return axes
 
 
-def add_form_options(parser: argparse.ArgumentParser, *, csv: bool = True) -> None:
-    """Add the options of a command that prints a table; without `csv` where that is the option of a file."""
+def add_form_options(parser: argparse.ArgumentParser, *, plot: str = "", csv: bool = True) -> None:
+    """Add the options of a command that prints a result; without `csv` where the command names files of its own.
+
+    plot: what --plot does, if there is one.
+    """
+    if plot:
+        parser.add_argument("--plot", metavar="FILE", help=f"also {plot}, .svg, .png or .pdf")
     forms = parser.add_mutually_exclusive_group()
     if csv:
         forms.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
-    forms.add_argument("--json", action="store_true", help="JSON; null where there is no number")
+        forms.add_argument("--json", action="store_true", help="JSON; null where there is no number")
+    else:
+        text = "JSON instead of the table; with FILE it is written there, too"
+        forms.add_argument("--json", nargs="?", const=True, metavar="FILE", help=text)
     forms.add_argument("--latex", action="store_true", help="a table of LaTeX, for a paper; needs booktabs there")
 
 
 def show(result: Result, options: argparse.Namespace, text: str | None = None) -> None:
-    """Print a result in the form that the options ask for, else as `text`, by default its own."""
-    if options.json:
-        print(json.dumps(result.to_dict(), indent=1, allow_nan=False))
+    """Print a result in the form that the options ask for, else as `text`, by default its own; write its files."""
+    as_json = json.dumps(result.to_dict(), indent=1, allow_nan=False) if options.json else ""
+    if isinstance(options.json, str):
+        with atomic_write(options.json) as temporary:
+            temporary.write_text(f"{as_json}\n", encoding="utf-8")
+    if getattr(options, "plot", None):
+        write(result, options.plot)
+    if options.json is True:
+        print(as_json)
     elif options.latex:
         print(latex(result.to_frame()), end="")
     elif options.csv is True:  # otherwise a file that is written too

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 import toposcale
+from toposcale.forecasting import results
 from toposcale.forecasting.amounts import amount, number, number_of, parameters
 from toposcale.forecasting.decision import run_options
 from toposcale.forecasting.decision.advice import Advice, advise_before_start, advise_on
@@ -186,7 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_options.add_option(parser, "remaining", metavar="FLOP", help="compute that will still be spent")
     text = "a loss; the advice says when it is reached"
     run_options.add_option(parser, "target_loss", metavar="LOSS", help=text)
-    run_options.add_output_options(parser)
+    results.add_form_options(parser, plot="write a picture")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -206,7 +207,7 @@ def run(options: argparse.Namespace) -> None:
             remaining=options.remaining,
             target_loss=options.target_loss,
         )
-    run_options.show(options, advice, advice.text(width))
+    results.show(advice, options, advice.text(width))
 
 
 def _advise_run(options: argparse.Namespace, width: int | None) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 import toposcale
+from toposcale.forecasting import results
 from toposcale.forecasting.amounts import number
 from toposcale.forecasting.decision import differences, run_options
 from toposcale.forecasting.decision.differences import MATERIAL_DIFFERENCE, Axis, Difference, End, SpeedUp
@@ -21,7 +22,7 @@ from toposcale.forecasting.decision.picture import draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.results import MappedResult
-from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
+from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve
 from toposcale.forecasting.runs.facts import CountParameters, StatedFacts, option
 from toposcale.forecasting.runs.run_input import CurveInput, input_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
@@ -271,7 +272,7 @@ def _rate_note(first: TrainingRun, second: TrainingRun, rows: Iterable[Differenc
     runs = first, second
     for row in rows:
         location = _location(row, (first.model, second.model))
-        if unknown := [run.model for run in runs if not has_known_rates(run)]:
+        if unknown := [run.model for run in runs if not run.has_known_rates]:
             return (
                 f"{location} the learning rate of {' and of '.join(unknown)} is unknown, so confidence is low: a lower "
                 "loss may come from a lower rate, and is not a difference of the ends"
@@ -355,7 +356,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_options.add_run_options(parser, several=True)
     text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
     run_options.add_option(parser, "seed_noise", metavar="NATS", help=text)
-    run_options.add_output_options(parser)
+    results.add_form_options(parser, plot="write a picture")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -380,4 +381,4 @@ def run(options: argparse.Namespace) -> None:
         for run_arguments in runs:
             run_arguments["curve"] = files.enter_context(run_options.curve_file(run_arguments["curve"]))
         comparison = toposcale.compare_runs(*runs, seed_noise=options.seed_noise)
-    run_options.show(options, comparison, str(comparison))
+    results.show(comparison, options)

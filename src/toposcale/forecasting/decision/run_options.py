@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from toposcale.forecasting import results
 from toposcale.forecasting.runs.facts import FACTS, SHAPE_FIELDS, option
 from toposcale.forecasting.runs.schedules import SHAPES
 from toposcale.io.errors import UserError
@@ -57,19 +56,6 @@ def add_run_options(parser: argparse.ArgumentParser, *, several: bool = False) -
         settings, if_several = {"nargs": "+"}, "; if the runs differ a value each, - for none"
     for name, fact in OPTIONS.items():
         add_option(parser, name, help=fact.help + if_several, **settings)
-
-
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how an answer is shown."""
-    parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg, .png or .pdf")
-    results.add_form_options(parser)
-
-
-def show(options: argparse.Namespace, answer: results.Result, text: str) -> None:
-    """Print an answer as its text or in another form, and draw it if a file is named."""
-    if options.plot:
-        results.write(answer, options.plot)
-    results.show(answer, options, text)
 
 
 def arguments(options: dict[str, Any]) -> dict[str, Any]:
