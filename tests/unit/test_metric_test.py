@@ -228,6 +228,7 @@ def log(tmp_path):
 
 def test_test_metric_reads_the_same_of_every_file(log, tmp_path):
     table = run_of(0)
+    table.rename(columns=" {} ".format).to_csv(tmp_path / "spaced.csv", index=False)
     table.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
     table.to_parquet(tmp_path / "log.parquet")
     wandb = table.rename(columns=lambda name: f"my run - {name}" if name != "step" else "Step")
@@ -236,7 +237,7 @@ def test_test_metric_reads_the_same_of_every_file(log, tmp_path):
     features.to_csv(tmp_path / "features.csv", index=False)
     table[["step", "validation_loss"]].to_csv(tmp_path / "loss.csv", index=False)
     p = answers(log, "same")["same", "within runs"].p
-    for files in ("log.jsonl", "log.parquet", "wandb.csv", ("features.csv", "loss.csv")):
+    for files in ("spaced.csv", "log.jsonl", "log.parquet", "wandb.csv", ("features.csv", "loss.csv")):
         names = [files] if isinstance(files, str) else files
         assert answers([tmp_path / name for name in names], "same")["same", "within runs"].p == p
 
@@ -244,15 +245,50 @@ def test_test_metric_reads_the_same_of_every_file(log, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metric": "sama"}, "--metric sama: no such column of numbers; did you mean same"),
+        ({"metric": "sama"}, "--metric sama: no such column; did you mean same"),
+        ({"metric": "words"}, "--metric words: the column holds 'x', where numbers are needed"),
+        ({"metric": "empty"}, "--metric empty: the column holds nothing, where numbers are needed"),
+        ({"given": ["words"]}, "--given words: the column holds 'x'"),
+        ({"run": "step"}, "no column of the step; it has validation_loss, "),
         ({"target": "losses"}, "--target losses"),
         ({"given": ["norm_of_all"]}, "--given norm_of_all"),
-        ({"ahead": 0}, "ahead: 0"),
+        ({"ahead": 0}, "--ahead 0: at least 1 checkpoint"),
+        ({"warmup_steps": -5}, "--warmup-steps -5: not a number of steps, 0 or more"),
+        ({"warmup_steps": np.nan}, "--warmup-steps nan: not a number of steps"),
+        ({"metric": "step"}, "--metric step: the step is held fixed in every test"),
+        ({"given": "validation_loss"}, "--given validation_loss: it is the loss whose"),
     ],
 )
 def test_a_wrong_option_is_named(options, message):
     with pytest.raises(UserError, match=message):
-        toposcale.test_metric(run_of(0), **options)
+        toposcale.test_metric(run_of(0).assign(words="x", empty=None), **options)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (run_of(0)[:0], "table0: no rows"),
+        (run_of(0).assign(step=["1"] * (N - 1) + ["last"]), "table0: step: the column holds 'last', where numbers"),
+        (run_of(0).assign(validation_loss=None), "--target validation_loss: the column holds nothing"),
+        (run_of(0).rename(columns={"drifts": "same"}), "table0: two columns are called same; rename or remove one"),
+    ],
+)
+def test_a_table_that_cannot_be_tested_is_refused(table, message):
+    with pytest.raises(UserError, match=message):
+        toposcale.test_metric(table, "same")
+
+
+def test_a_long_log_is_thinned(monkeypatch):
+    """Every third row that has the metric, not of all rows, most of which have none; a short one is left as it is."""
+    table = run_of(0)
+    table.loc[table.index % 2 == 1, "same"] = np.nan
+    unmeasured = answers(table, "same")["same", "within runs"]
+    monkeypatch.setattr("toposcale.analysis.metric_table.MAX_ROWS", N // 6 + 1)
+    test = toposcale.test_metric(table, "same", warmup_steps=0)
+    assert f"one row in 3 is tested, of {N // 2} with the loss and a metric" in test.notes
+    thinned = table[::6].reset_index(drop=True)
+    assert test.to_frame()["spearman"].iloc[0] == answers(thinned, "same")["same", "within runs"].spearman
+    assert unmeasured.spearman != test.to_frame()["spearman"].iloc[0]
 
 
 def test_test_metric_asks_for_the_column_of_runs():

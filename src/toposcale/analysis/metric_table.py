@@ -34,6 +34,8 @@ COPY = 1.0 - 1e-9
 """Correlation from which on a metric is a copy of the loss, or of a covariate."""
 COPY_LAGS = range(-3, 4)
 """Rows by which a copy may be shifted."""
+MAX_ROWS = 5000
+"""Rows that are tested at most: they take 15 s, and a correlation of .05 is found in them."""
 _TABLES = {".csv", ".tsv", ".parquet", ".feather"}
 _JSON = {".json", ".jsonl", ".ndjson"}
 _OF_A_RUN = re.compile(r"(.+) - ([^-]+)$")  # a column of a W&B export
@@ -136,16 +138,22 @@ def metric_table(
     warmup_steps: float | None,
 ) -> MetricTable:
     """Return the table of one or more sources, with its columns in their roles; UserError where one is not there."""
+    if warmup_steps is not None and not 0 <= warmup_steps < np.inf:
+        raise UserError(f"--warmup-steps {warmup_steps:g}: not a number of steps, 0 or more")
     rows = _joined([table] if isinstance(table, str | Path | pd.DataFrame | Mapping) else list(table), run)
     numeric = [name for name in rows.columns.drop(["run", STEP]) if pd.api.types.is_numeric_dtype(rows[name])]
-    loss = _target(target, numeric)
-    covariates = _covariates(given, numeric)
+    loss = _target(target, rows, numeric)
+    covariates = _covariates(given, rows, [name for name in numeric if name != loss])
     for name in metrics:
-        _require(name, numeric, "--metric")
+        _require_numbers(name, rows, "--metric")
+    if given is not None and loss in given:
+        raise UserError(f"--given {loss}: it is the loss whose residuals are followed; hold others fixed")
     if settings is not None:
-        _require(settings, list(rows.columns), "--settings")
+        _require(settings, rows.columns, "--settings")
     roles = (loss, *covariates, settings)
-    chosen = tuple(metrics) or tuple(name for name in numeric if name not in roles and not _is_context(name))
+    chosen = tuple(dict.fromkeys(metrics)) or tuple(
+        name for name in numeric if name not in roles and not _is_context(name)
+    )
     if not chosen:
         raise UserError(f"no metric but {listed([STEP, loss, *covariates], 6)}; the table has {listed(numeric, 10)}")
     used = list(dict.fromkeys([*chosen, loss, *covariates]))
@@ -155,6 +163,7 @@ def metric_table(
     broken = {name: int((kept[name].isna() & rows[name].notna()).sum()) for name in used}
     notes = [f"{name}: {counted(count, 'value')} not finite, left out" for name, count in broken.items() if count]
     merged, repeated = _one_row_a_step(kept)
+    merged, thinned = _thinned(merged, loss, chosen)
     by_run = {str(name): of_run for name, of_run in merged.groupby("run")}
     labels = (
         {} if settings is None else {name: str(of_run[settings].bfill().iloc[0]) for name, of_run in by_run.items()}
@@ -167,7 +176,7 @@ def metric_table(
     if assumed:
         repeated.append(f"the warm-up is not known: {ASSUMED_WARMUP:.0%} of the steps is assumed (--warmup-steps)")
     warmups = {name: steps for name, steps in logged.items() if steps is not None} | assumed
-    return MetricTable(merged, chosen, loss, covariates, labels, warmups, (*notes, *repeated))
+    return MetricTable(merged, chosen, loss, covariates, labels, warmups, (*notes, *repeated, *thinned))
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -210,7 +219,7 @@ def _names(sources: list[Source]) -> list[str]:
 
 def _of_one_source(table: pd.DataFrame, run: str | None, name: str) -> pd.DataFrame:
     """Return a table with the columns run and step: of a W&B export, of features in long form, or of one row a step."""
-    table = table.rename(columns=str)
+    table = table.rename(columns=lambda column: str(column).strip())
     if {"feature", "value"} <= set(table.columns):
         whole = table[table["layer"] == ALL_LAYERS] if "layer" in table else table
         index = [key for key in ("run", "model", STEP) if key in table]
@@ -220,8 +229,17 @@ def _of_one_source(table: pd.DataFrame, run: str | None, name: str) -> pd.DataFr
         key=lambda column: names.COUNTERS[names.plain_name(column)],
         default=None,
     )
-    if step is None:
-        raise UserError(f"{name}: no column of the step; it has {listed(table.columns, 10)}")
+    if step is None or step == run:
+        raise UserError(
+            f"{name}: no column of the step; it has {listed([column for column in table.columns if column != run], 10)}"
+        )
+    if not table.columns.is_unique:
+        raise UserError(
+            f"{name}: two columns are called {table.columns[table.columns.duplicated()][0]}; rename or remove one"
+        )
+    if table.empty:
+        raise UserError(f"{name}: no rows")
+    _check_numbers(step, table[step], f"{name}:")
     of_runs = {column: match for column in table.columns if (match := _OF_A_RUN.match(column))}
     kept = {column: match for column, match in of_runs.items() if not match[2].endswith(("__MIN", "__MAX", "_step"))}
     if kept and run is None:
@@ -241,15 +259,15 @@ def _of_one_source(table: pd.DataFrame, run: str | None, name: str) -> pd.DataFr
     if back.any() and label is None:
         raise UserError(
             f"{name}: the step goes back at row {int(np.flatnonzero(back)[0]) + 1:,}; if the table holds several runs, "
-            "name the column that tells them apart (--run)"
+            "name the column that tells them apart (--run), if it is of one, sort it by step"
         )
     return table
 
 
-def _target(target: str | None, numeric: list[str]) -> str:
+def _target(target: str | None, rows: pd.DataFrame, numeric: list[str]) -> str:
     """Return the column of the loss: the one that is named, else a validation loss, else a training loss."""
     if target is not None:
-        _require(target, numeric, "--target")
+        _require_numbers(target, rows, "--target")
         return target
     losses = {name: kind for name in numeric if (kind := names.loss_name(name)) and not kind.is_part}
     for split in (names.VALIDATION, names.TEST, names.TRAINING):
@@ -258,16 +276,19 @@ def _target(target: str | None, numeric: list[str]) -> str:
             if len(columns) > 1 and not usual:
                 raise UserError(f"which loss is meant, {' or '.join(columns)}? Name one (--target)")
             return (usual or columns)[0]
-    raise UserError(f"no column of a loss; name it (--target): the table has {listed(numeric, 10)}")
+    for name in rows.columns:
+        if names.loss_name(name):
+            _require_numbers(name, rows, "--target")
+    raise UserError(f"no column of a loss; name it (--target): the table has {listed(numeric, 10) or 'no numbers'}")
 
 
-def _covariates(given: Sequence[str] | None, numeric: list[str]) -> tuple[str, ...]:
+def _covariates(given: Sequence[str] | None, rows: pd.DataFrame, numeric: list[str]) -> tuple[str, ...]:
     """Return the columns that are held fixed besides the step, which the trend always holds fixed."""
     columns = []
     for name in GIVEN if given is None else given:
         column = name if name in numeric else next((alias for alias in ALIASES.get(name, ()) if alias in numeric), None)
         if column is None and given is not None and name != STEP:
-            _require(name, numeric, "--given")
+            _require_numbers(name, rows, "--given")
         columns += [column] if column else []
     return tuple(dict.fromkeys(columns))
 
@@ -277,7 +298,24 @@ def _require(name: str, columns: Iterable[str], option: str) -> None:
     columns = list(columns)
     if name not in columns:
         near = did_you_mean(name, columns) or f"; the table has {listed(columns, 10)}"
-        raise UserError(f"{option} {name}: no such column of numbers{near}")
+        raise UserError(f"{option} {name}: no such column{near}")
+
+
+def _require_numbers(name: str, rows: pd.DataFrame, option: str) -> None:
+    """Raise UserError if a column is not there, holds no numbers, or is the step, which has its own role."""
+    if name == STEP:
+        raise UserError(f"{option} {name}: the step is held fixed in every test, and is no metric and no loss")
+    _require(name, rows.columns.drop("run"), option)
+    _check_numbers(name, rows[name], option)
+
+
+def _check_numbers(name: str, values: pd.Series, option: str) -> None:
+    """Raise UserError with the first value that is no number if a column holds others."""
+    if not pd.api.types.is_numeric_dtype(values):
+        values = values.dropna()
+        others = values[pd.to_numeric(values, errors="coerce").isna()]
+        holds = repr((others if len(others) else values).iloc[0]) if len(values) else "nothing"
+        raise UserError(f"{option} {name}: the column holds {holds}, where numbers are needed")
 
 
 def _is_context(name: str) -> bool:
@@ -297,6 +335,16 @@ def _one_row_a_step(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     values = rows.drop(columns=["run", STEP]).notna().groupby([rows["run"], rows[STEP]]).sum()
     repeated = int((values > 1).any(axis=1).sum())
     return merged, [f"{counted(repeated, 'step')} logged again: the last value counts"] if repeated else []
+
+
+def _thinned(rows: pd.DataFrame, loss: str, metrics: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Return at most `MAX_ROWS` rows with the loss and a metric, every k-th of each run, and a note on that."""
+    testable = rows[rows[loss].notna() & rows[[*metrics]].notna().any(axis=1)]
+    every = -(-len(testable) // MAX_ROWS)
+    if every <= 1:
+        return rows, []
+    thinned = testable[testable.groupby("run").cumcount() % every == 0]
+    return thinned, [f"one row in {every:,} is tested, of {len(testable):,} with the loss and a metric"]
 
 
 def _warmup(steps: pd.Series, rates: pd.Series | None) -> float | None:

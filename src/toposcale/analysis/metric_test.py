@@ -176,8 +176,10 @@ def test_metric(
     1         ahead          no
     2  between runs  not tested
     """
-    if ahead < 1 or not 0 < share < 1:
-        raise UserError(f"ahead: {ahead}, share: {share:g}; at least 1, and between 0 and 1")
+    if ahead < 1:
+        raise UserError(f"--ahead {ahead}: at least 1 checkpoint")
+    if not 0 < share < 1:
+        raise UserError(f"share {share:g}: between 0 and 1")
     data = metric_table(
         table,
         metrics=[metric] if isinstance(metric, str) else metric,
