@@ -24,6 +24,8 @@ def answer(path):
         if "with a loss: --pattern" in str(error):
             option = shlex.split(str(error).partition("with a loss: ")[2])
             assert len(loss_curves.read(path, pattern=option[1]).columns["step"]) > 1
+        if "choose one with --run" in str(error):
+            assert len(loss_curves.read(path, run=1).columns["step"]) > 1
         return {"question": " ".join(str(error).removeprefix(f"{path}: ").split()[:6])}
     n, n_validation = (
         int(np.sum(~np.isnan(curve.columns.get(name, np.empty(0))))) for name in ("loss", "validation_loss")

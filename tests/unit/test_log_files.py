@@ -72,18 +72,18 @@ def read(tmp_path, name, content):
         (
             "windows.log",
             lines("iter {step}: loss {loss}, time 1ms\n").encode("utf-16"),
-            "30 of 30 lines are those of nanoGPT",
+            "30 lines are those of nanoGPT",
         ),
         ("unicode.txt", ("step\tloss\r\n" + lines("{step}\t{comma}\r\n")).encode("utf-16"), ""),
         ("unicode.csv", ("step,loss\n" + LINES).encode("utf-16"), ""),
-        ("printed.txt", str(ROWS), "30 of 30 lines"),
-        ("printed.log", "\n".join(map(str, ROWS)), "30 of 30 lines"),
+        ("printed.txt", str(ROWS), "30 lines"),
+        ("printed.log", "\n".join(map(str, ROWS)), "30 lines"),
         ("cell.csv", "step,loss\n" + LINES + "1500,", CUT),
         ("table.txt", "step\tloss\n" + lines("{step}\t{loss}\n"), ""),
         (
             "joined.csv",
             "step,loss\n" + LINES[: LINES.index("500,")] + "step,loss\n" + LINES[LINES.index("500,") :],
-            "2 times",
+            "its header is there several times",
         ),
         ("whole.csv", "step,loss\n" + LINES.rstrip(), ""),
         ("cut.csv", "step,loss\n" + LINES + "1500,3", CUT),
@@ -331,10 +331,12 @@ def test_rows_without_a_step_and_a_loss_are_left_out(tmp_path):
         assert curve.notes == ()
 
 
-def test_a_header_tells_runs_apart_behind_rows_without_a_step(tmp_path):
+def test_read_asks_for_a_run_behind_rows_without_a_step(tmp_path):
     header, rows = "step,loss,gpu\n", lines("{step},{loss},0.1\n")
-    curve = read(tmp_path, "a.csv", header + ",,0.9\n" * 40 + rows + header + rows)
-    assert "2 runs (run 1: 30 rows" in curve.notes[1]
+    (tmp_path / "a.csv").write_text(header + ",,0.9\n" * 40 + rows + header + rows)
+    with pytest.raises(UserError, match=r"2 runs \(run 1: 30 rows"):
+        loss_curves.read(tmp_path / "a.csv")
+    curve = loss_curves.read(tmp_path / "a.csv", run=2)
     assert curve.log()["loss"].tolist() == LOSSES
 
 
@@ -395,10 +397,10 @@ def test_files_of_other_kinds_are_named_with_the_remedy(tmp_path, name, content,
         read(tmp_path, name, content)
 
 
-def test_concatenated_tables_are_told_apart_by_their_headers(tmp_path):
-    curve = read(tmp_path, "a.csv", "step,loss\n" + LINES.replace(",", ",1") + "step,loss\n" + LINES)
-    assert curve.log()["loss"].tolist() == LOSSES
-    assert "2 runs (run 1: 30 rows" in curve.notes[1]
+def test_read_asks_for_a_run_of_concatenated_tables(tmp_path):
+    with pytest.raises(UserError, match=r"2 runs \(run 1: 30 rows"):
+        read(tmp_path, "a.csv", "step,loss\n" + LINES.replace(",", ",1") + "step,loss\n" + LINES)
+    assert loss_curves.read(tmp_path / "a.csv", run=2).log()["loss"].tolist() == LOSSES
 
 
 @pytest.mark.parametrize("content", ["names", "keys"])

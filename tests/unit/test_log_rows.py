@@ -86,7 +86,10 @@ def test_of_processes_the_mean_is_read(in_turn):
     [
         (interleaved("run", ["a", "b"]), r"column run has 2 runs \(a, b\)"),
         (interleaved("seed", [1, 2, 3]).sort_values("seed", kind="stable"), r"column seed has 3 runs \(1, 2, 3\)"),
-        (interleaved("x", [0, 1, 2]).drop(columns="x"), "no column labels them; give one loss per step"),
+        (
+            interleaved("x", [0, 1, 2]).drop(columns="x"),
+            "152 steps have several losses, the first at row 1 and row 2; give one loss per step",
+        ),
         (interleaved("shard", ["x", "y", "z"]), "which column shard labels"),
         (interleaved("phase", ["x", "y"]), "column phase has several kinds of rows .* which are of the training"),
         (
@@ -116,7 +119,7 @@ def test_evaluations_that_an_unknown_column_labels_are_refused(apart):
     rows = pd.concat([BASE.assign(is_train=True), evaluated]).sort_values("step", kind="stable")
     if apart:
         with pytest.raises(
-            UserError, match=r"some steps have several losses, which column is_train labels \(True, False"
+            UserError, match=r"16 steps have several losses, which column is_train labels \(True, False"
         ):
             loss_curves.of_columns(rows)
     else:
@@ -152,18 +155,12 @@ def test_steps_that_start_again_are_another_run_that_is_chosen_by_its_number(sec
         loss_curves.of_columns(rows, run=3)
 
 
-def test_the_last_run_is_read_where_totals_tell_them_apart():
-    second = BASE.iloc[:60].assign(total_steps=4000)
-    curve = curve_of(BASE.assign(total_steps=9000), second)
-    assert curve.log()["loss"].tolist() == second["loss"].tolist()
-    assert curve.facts.final_step == 4000
-    assert "the last one is read; choose another with --run (run)" in curve.notes[0]
-
-
 def test_a_resumed_run_whose_total_changed_is_another_run():
-    curve = curve_of(BASE.iloc[:100].assign(total_steps=9000), BASE.iloc[80:].assign(total_steps=4000))
-    assert curve.columns["step"].min() == STEPS[80]
-    assert "2 runs" in curve.notes[0]
+    rows = pd.concat([BASE.iloc[:100].assign(total_steps=9000), BASE.iloc[80:].assign(total_steps=4000)])
+    with pytest.raises(UserError, match="2 runs"):
+        loss_curves.of_columns(rows)
+    curve = loss_curves.of_columns(rows, run=2)
+    assert (curve.columns["step"].min(), curve.facts.final_step) == (STEPS[80], 4000)
 
 
 def test_a_part_at_another_level_is_another_run():
@@ -195,15 +192,16 @@ def test_rows_in_no_order_are_never_sorted(rows):
         loss_curves.of_columns(rows)
 
 
-@pytest.mark.parametrize(("step", "loss"), [(0, LOSSES[-1] + 0.01), (7550, LOSSES[-1] + 0.3), (3, LOSSES[-1] + 0.02)])
-def test_a_stray_last_row_ends_nothing(step, loss):
+@pytest.mark.parametrize(("step", "loss"), [(0, LOSSES[-1] + 0.01), (3, LOSSES[-1] + 0.02)])
+def test_a_last_row_whose_step_goes_back_is_another_run(step, loss):
     """A final test, or one with an epoch as its step."""
-    curve = curve_of(BASE, pd.DataFrame({"step": [step], "loss": [loss]}))
-    assert curve.log()["loss"].tolist() == LOSSES.tolist()
-    assert f"left out (row 153: step {step:,})" in curve.notes[0]
+    rows = pd.concat([BASE, pd.DataFrame({"step": [step], "loss": [loss]})], ignore_index=True)
+    with pytest.raises(UserError, match=f"run 2: 1 row, steps {step} to {step}, .*--run"):
+        loss_curves.of_columns(rows)
+    assert loss_curves.of_columns(rows, run=1).log()["loss"].tolist() == LOSSES.tolist()
 
 
-def test_the_first_rows_of_a_second_run_are_not_stray():
+def test_the_first_row_of_a_second_run_is_another_run():
     with pytest.raises(UserError, match=r"run 2: 1 row, steps 0 to 0, losses 10.9 to 10.9"):
         curve_of(BASE, pd.DataFrame({"step": [0], "loss": [10.9]}))
 

@@ -31,7 +31,15 @@ from toposcale.forecasting.logs.names import (
     plain_name,
     split_of,
 )
-from toposcale.forecasting.logs.rows import LogError, Rows, Series, as_numbers, known_cells, numbers_or_nan
+from toposcale.forecasting.logs.rows import (
+    LogError,
+    Rows,
+    Series,
+    StepsOfEpochsError,
+    as_numbers,
+    known_cells,
+    numbers_or_nan,
+)
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import listed
 
@@ -345,7 +353,7 @@ def refuse_steps_of_epochs(series: Series) -> None:
         logged = np.flatnonzero(~np.isnan(series.main))
         back = np.diff(series.steps[logged]) < 0
         if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
-            raise LogError(
+            raise StepsOfEpochsError(
                 "the steps start again in each epoch; name a column that counts them over all epochs "
                 "(--step-column), or make one: (epoch - 1) x batches + batch"
             )

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from toposcale.forecasting.amounts import number_of
-from toposcale.forecasting.logs.names import PARAMETERS, PER_STEP
+from toposcale.forecasting.logs.names import END, PARAMETERS, PER_STEP
 
 MARK = "\0"
 """Stands in the place of a number in the form of a line."""
@@ -61,11 +61,7 @@ GRAMMARS = {
         ),
     ),
     "nanotron": Grammar((r".*iteration: {iteration} / {total} \| consumed_tokens: #.*lm_loss: {lm_loss} .*",)),
-    "DeepSpeed": Grammar(
-        (r"steps: {steps} loss: {loss} iter time \(s\): # samples/sec: #",),
-        heading=(r".*\[Rank #\] step={step}, skipped=#.*", "epoch=#/micro_step=#/global_step={global_step}, .*"),
-        is_launcher=True,
-    ),
+    "DeepSpeed": Grammar((r"steps: {steps} loss: {loss} iter time \(s\): # samples/sec: #",), is_launcher=True),
     "torchtitan": Grammar((".*step: {step} loss: {loss} .*",), (".*validate step: {step} loss: {validation_loss}.*",)),
     "torchtune": Grammar((r"step {step} \| loss:{loss} .*",)),
     "NeMo": Grammar(
@@ -85,7 +81,7 @@ GRAMMARS = {
     "InternLM": Grammar((r".*step={step} loss={total_loss} .*loss_from_metric={ce_loss} .*",), is_whole=True),
     "tinygrad": Grammar(
         (
-            r"{step} # s run, {loss} loss, {learning_rate} LR, # GB used, # GFLOPS",
+            r"{step} # s run, {loss} loss, {learning_rate} LR, # used, # GFLOPS",
             r"step {step}: {loss} train loss, {validation_loss} val loss",
         ),
         is_whole=True,
@@ -121,25 +117,21 @@ class Fit(NamedTuple):
 
 
 _LINES = [
-    (program, _compiled(template), templates is grammar.evaluation, templates is grammar.heading)
+    (program, _compiled(template), kind)
+    for kind in ("evaluation", "training", "heading")
     for program, grammar in GRAMMARS.items()
-    for templates in (grammar.evaluation, grammar.training, grammar.heading)
-    for template in templates
+    for template in getattr(grammar, kind)
 ]
 
 
-def fits(key: str) -> list[Fit]:
-    """Return the grammars that fit a line with marks in the place of its numbers, those of evaluations first."""
-    hits = [(line, match) for line in _LINES if (match := line[1].fullmatch(key))]
-    return [
-        Fit(
-            program,
-            {key.count(MARK, 0, match.start(name)): name for name, text in match.groupdict().items() if text},
-            is_evaluation,
-            is_heading,
-        )
-        for (program, _, is_evaluation, is_heading), match in sorted(hits, key=lambda hit: not hit[0][2])
-    ]
+def fit_of(key: str) -> Fit | None:
+    """Return the first grammar that fits a line with marks in the place of its numbers, those of evaluations first."""
+    for program, expression, kind in _LINES:
+        if match := expression.fullmatch(key):
+            named = {key.count(MARK, 0, match.start(name)): name for name, text in match.groupdict().items() if text}
+            names = {at: END if name == "total" else name for at, name in named.items()}
+            return Fit(program, names, kind == "evaluation", kind == "heading")
+    return None
 
 
 _AMOUNT = r"(\d+(?:,\d{3})*+(?:\.\d++)? ?[KMBT]?)(?![\w,]|\.\w| \d)"
@@ -180,19 +172,15 @@ _PREFIXES = (
 )
 """Prefixes that containers and launchers put before the lines of a program; ranks stay, since they tell rows apart."""
 
-PREFIX = re.compile(f"(?:{'|'.join(_PREFIXES)})*+")
-
-
-def without_prefix(line: str) -> str:
-    """Return a line without what containers put before it."""
-    return line[PREFIX.match(line).end() :]  # type: ignore[union-attr]  # it matches everywhere
-
-
+_PREFIX = re.compile(f"^(?:{'|'.join(_PREFIXES)})+".encode(), re.MULTILINE)
 _COLOURS = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+SAMPLED_BYTES = 1 << 20
+"""Start of a log in which prefixes are looked for."""
 
 
 def plain_content(content: bytes) -> bytes:
-    """Return a text log without colours, with one kind of newline, and a newline at its end."""
+    """Return a text log without colours and prefixes, with one kind of newline, and a newline at its end."""
     content = _COLOURS.sub(b"", content) if b"\x1b" in content else content
     content = re.sub(rb"\r++(?=\n)|(?<=\r)\r++", b"", content) if b"\r" in content else content
+    content = _PREFIX.sub(b"", content) if _PREFIX.search(content, 0, SAMPLED_BYTES) else content
     return content if content.endswith(b"\n") else content + b"\n"

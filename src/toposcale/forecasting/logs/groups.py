@@ -16,6 +16,7 @@ from toposcale.forecasting.logs.names import (
     COUNTERS,
     LAST_STEP,
     OF_THE_BATCH,
+    RANKS,
     TEST,
     TRAINING,
     VALIDATION,
@@ -27,14 +28,13 @@ from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.io.errors import counted, listed
 
-SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
+SPLITS, RUNS, METRICS, VALUES = word_sets(
     "split event phase mode stage set subset partition kind type job_type tag context",
-    "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch",
     "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
     "metric metric_name metricname name key tag variable series feature",
     "value metric_value metricvalue scalar",
 )
-"""Columns that label rows, in lower case: by split, process, run and metric; and columns of the values of a metric."""
+"""Columns that label rows, in lower case: by split, run and metric; and columns of the values of a metric."""
 
 MAX_LEVEL_CHANGE = 0.15
 """Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
@@ -48,8 +48,8 @@ MAX_RESTARTS = 5
 MAX_RESTART_SHARE = 0.05
 """Share of the rows from which restarts are many."""
 
-MAX_STRAY_ROWS = 2
-"""Rows after the end of a run that may be something else, such as a final test."""
+MAX_LOGGED_AGAIN = 2
+"""Steps that may have two losses, of which the last counts."""
 
 _MISSING = ("None", "nan")
 _RUN_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
@@ -125,7 +125,7 @@ def one_training(series: Series) -> Series:
     for labels in labels_of(series.others, RANKS):
         if labels.are_side_by_side(series.steps):
             return _mean_over_processes(series, labels)
-    _refuse_unknown_labels(series)
+    _refuse_several_losses(series)
     return series
 
 
@@ -176,46 +176,46 @@ def _mean_over_processes(series: Series, labels: Labels) -> Series:
         sums, counts = (np.bincount(index[is_known], weights, len(first)) for weights in (values[is_known], None))
         means[name] = np.divide(sums, counts, out=np.full(len(first), np.nan), where=counts > 0)
     note = f"column {labels.column}: the mean of {n} ({labels.listed}) is read at each step"
-    return replace(series.keep(first).changed(means, note), rows=replace(series.rows, headers=()))
+    return series.keep(first).changed(means, note)
 
 
-def _refuse_unknown_labels(series: Series) -> None:
-    """Refuse several losses at most steps, or at those of evaluations, and name the column that labels them."""
+def _refuse_several_losses(series: Series) -> None:
+    """Refuse several losses at some steps, unless they go back as after a restart; name the column that labels them."""
     logged = _logged(series)
-    steps = series.steps[logged]
+    steps, losses = series.steps[logged], series.main[logged]
     if np.all(np.diff(steps) > 0):  # most logs: spares them a sort
         return
-    n_steps = len(np.unique(steps))
-    n_losses = np.unique(np.stack([steps, series.main[logged]]), axis=1).shape[1]
-    are_most = n_steps <= 0.8 * len(steps)
-    if n_steps == n_losses or (np.any(np.diff(steps) < 0) and not are_most):
+    _, n_losses = np.unique(np.unique(np.stack([steps, losses]), axis=1)[0], return_counts=True)
+    again = int(np.sum(n_losses > 1))
+    goes_back = bool(np.any(np.diff(steps) < 0))
+    if again <= MAX_LOGGED_AGAIN:
         return
     known = {*SPLITS, *RANKS, *RUNS, *COUNTERS, *LAST_STEP, *OF_THE_BATCH, "epoch"}
-    columns = {name: np.asarray(values)[logged] for name, values in series.others.items()}
-    for labels in labels_of(columns, [name for column in columns if (name := column.strip().lower()) not in known]):
-        of_label = (labels.codes == code for code in np.unique(labels.codes))
-        # All rows of a label are at steps that other labels have too, as those of evaluations.
-        are_shared = any(is_row.sum() > 1 and np.isin(steps[is_row], steps[~is_row]).all() for is_row in of_label)
+    columns = {name: np.asarray(values)[logged] for name, values in series.others.items() if name.lower() not in known}
+    for labels in labels_of(columns, [name.strip().lower() for name in columns]):
         is_one_each = len(np.unique(labels.codes + 1j * steps)) == len(steps)
-        are_labelled = labels.are_side_by_side(steps) if are_most else are_shared
-        if len(labels.texts) <= len(steps) / 4 and is_one_each and are_labelled:
+        if len(labels.texts) <= len(steps) / 4 and is_one_each and (labels.are_side_by_side(steps) or not goes_back):
             raise LogError(
-                f"{'most' if are_most else 'some'} steps have several losses, which column {labels.column} "
-                f"labels ({labels.listed}); give the rows of one"
+                f"{again:,} steps have several losses, which column {labels.column} labels ({labels.listed}); give the "
+                "rows of one"
             )
-    if are_most and np.all(np.diff(steps) >= 0) and n_losses > 1.2 * n_steps:
-        raise LogError("most steps have several losses, and no column labels them; give one loss per step")
+    if not goes_back:
+        order = np.argsort(steps, kind="stable")
+        first = next(row for row in order[1:] if steps[row] == steps[row - 1] and losses[row] != losses[row - 1])
+        raise LogError(
+            f"{again:,} steps have several losses, the first at {series.place(logged[first - 1])} and "
+            f"{series.place(logged[first])}; give one loss per step, and if one is of an evaluation, call it val_loss"
+        )
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows of one run, in segments of which each goes on with those before it.
+    """Rows of one run, of which some segments go on with those before them.
 
-    starts: first rows of the segments. rows: rows that no later segment makes void; logged: those of them with a main loss,
-    steps ascending. restarts: steps to which the segments after the first one go back. n_void: number of void losses.
+    rows: those that no later segment makes void; logged: those of them with a main loss, steps ascending. restarts: steps
+    to which segments go back. n_void: number of void losses.
     """
 
-    starts: tuple[int, ...]
     rows: np.ndarray
     logged: np.ndarray
     restarts: tuple[float, ...] = ()
@@ -225,25 +225,32 @@ class Run:
 def one_run_of(series: Series, number: int | None = None) -> tuple[Series, tuple[float, ...]]:
     """Return the rows of one run, in the order of their steps, and the steps to which restarts went back.
 
-    number: the run to read, from 1; without one, several runs that nothing tells apart are refused.
+    number: the run to read, from 1; without one, several runs are refused.
     """
     logged = _logged(series)
     steps = series.steps[logged]
     if len(logged) > 1 and np.all(np.diff(steps) <= 0) and steps[0] > steps[-1]:
         series = series.keep(np.arange(len(series.steps))[::-1])
-    series = _without(series, _stray(series))
-    logged = _logged(series)
+        logged = _logged(series)
     back = np.flatnonzero(np.diff(series.steps[logged]) < 0) + 1
     segments = np.split(logged, np.union1d(back, _jumps(series, logged)).astype(int))
     runs = _runs(series, segments)
     _refuse_disorder(series, segments, sum(run.n_void for run in runs))
-    run, notes = _chosen(series, runs, number)
+    run, notes = runs[0], []
+    if len(runs) > 1 or number not in (None, 1):
+        described = _described(series, runs)
+        if number is None:
+            raise LogError(f"{described}; choose one with --run (run)")
+        if not 1 <= number <= len(runs):
+            raise LogError(f"no run {number} (--run): it has {described}")
+        run, notes = runs[number - 1], [f"run {number} of {described} is read"]
     if run.restarts:
         times = f"goes back {len(run.restarts)} times, at last" if len(run.restarts) > 1 else "goes back"
         void = counted(run.n_void, "row before that was", "rows before that were")
         notes.append(f"the log {times} to step {run.restarts[-1]:,.0f}, as after a restart: {void} left out")
     series = series.changed({}, *notes).keep(run.rows)
-    return _without(series, _stray_evaluation(series)), run.restarts
+    _refuse_steps_of_evaluations(series)
+    return series, run.restarts
 
 
 def _logged(series: Series) -> np.ndarray:
@@ -251,53 +258,14 @@ def _logged(series: Series) -> np.ndarray:
     return np.flatnonzero(~np.isnan(series.main))
 
 
-def _without(series: Series, stray: np.ndarray) -> Series:
-    """Return the series without rows that are of something else, which are noted."""
-    if not len(stray):
-        return series
-    rows_of = ", ".join(f"{series.place(row)}: step {series.steps[row]:,.0f}" for row in stray)
-    count = counted(len(stray), "last row does", "last rows do")
-    note = f"{count} not go on with the run: left out ({rows_of}), a summary or a test?"
-    return series.changed({}, note).keep(np.setdiff1d(np.arange(len(series.steps)), stray))
-
-
 def _logs(losses: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(losses, 1e-12))
 
 
-def _level_at(steps: np.ndarray, logs: np.ndarray, step: float) -> float:
-    """Return the log loss of the three rows around a step."""
-    return float(np.median(logs[np.argsort(np.abs(steps - step), kind="stable")[:3]]))
-
-
-def _stray(series: Series) -> np.ndarray:
-    """Return the one or two rows with a loss at the end that are of something else.
-
-    Their steps do not go on, and their losses are not those of the run there: they are near the one at the end where the
-    run had a higher one, or they repeat the last step with another loss.
-    """
-    logged, losses = _logged(series), series.main
-    for n in range(1, MAX_STRAY_ROWS + 1):
-        rows, last = logged[:-n], logged[-n:]
-        if len(rows) < 5 * n or series.steps[last].max() > series.steps[rows[-1]]:
-            continue
-        rows = rows[np.isfinite(losses[rows])]
-        if len(rows) < 5 or not np.isfinite(losses[last]).all():
-            continue
-        before, now, steps = _logs(losses[rows]), _logs(losses[last]), series.steps[rows]
-        end, noise = float(np.median(before[-5:])), max(6 * noise_of(before[-200:]), 1e-3)
-        there = np.array([_level_at(steps, before, step) for step in series.steps[last]])
-        repeats_last = (series.steps[last] == steps[-1]).all() and np.all(np.abs(now - end) > noise)
-        is_of_end = np.all((there - end > max(noise, 0.03)) & (np.abs(now - end) < 0.5 * (there - end)))
-        if repeats_last or is_of_end:
-            return last
-    return logged[:0]
-
-
 def _jumps(series: Series, logged: np.ndarray) -> list[int]:
-    """Return where the loss rises at once, and stays, at a new interval, a header or another total of steps."""
+    """Return where the loss rises at once, and stays, at a new interval or another total of steps."""
     places = np.flatnonzero(np.isfinite(series.main[logged]))
-    logged, jumps, headers = logged[places], [], series.headers()
+    logged, jumps = logged[places], []
     logs, steps = _logs(series.main[logged]), series.steps[logged]
     jump = max(MIN_JUMP, 6 * noise_of(logs))  # of single batches
     for at in np.flatnonzero(np.diff(logs) > jump) + 1:
@@ -305,9 +273,7 @@ def _jumps(series: Series, logged: np.ndarray) -> list[int]:
             continue
         before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
         totals = (last_number(series.totals[logged[part]]) for part in (slice(at - 3, at), slice(at, at + 3)))
-        between = range(int(logged[at - 1]) + 1, int(logged[at]) + 1)
-        has_header = any(len(rows) < 8 and not rows.isdisjoint(between) for rows in headers)
-        if has_header or len({*totals}) > 1 or np.median(before) != np.median(after):
+        if len({*totals}) > 1 or np.median(before) != np.median(after):
             jumps.append(int(places[at]))
     return jumps
 
@@ -344,13 +310,12 @@ def _runs(series: Series, segments: Sequence[np.ndarray]) -> list[Run]:
     for logged, start, end in zip(segments, starts, [*starts[1:], len(series.steps)], strict=True):
         rows = np.arange(start, end)
         if not runs or not _resumes(series, runs[-1].logged, logged):
-            runs.append(Run((start,), rows, logged))
+            runs.append(Run(rows, logged))
             continue
         run, first = runs[-1], series.steps[logged[0]]
         before = run.logged[series.steps[run.logged] < first]
         n_void = len(run.logged) - len(before)
         runs[-1] = Run(
-            starts=(*run.starts, start),
             rows=np.concatenate([run.rows[series.steps[run.rows] < first], rows]),
             logged=np.concatenate([before, logged]),
             restarts=(*run.restarts, float(first)) if n_void else run.restarts,
@@ -381,34 +346,11 @@ def _resumes(series: Series, segment: np.ndarray, following: np.ndarray) -> bool
         return True
     before, steps, first = _logs(series.main[segment]), series.steps[segment], series.steps[following[0]]
     row, after = max(int(np.searchsorted(steps, first)), 1), _logs(series.main[following])
-    levels = [float(np.median(before[max(row - 3, 0) : row])), _level_at(steps, before, first)]
+    nearest = np.argsort(np.abs(steps - first), kind="stable")
+    levels = [float(np.median(before[max(row - 3, 0) : row])), float(np.median(before[nearest[:3]]))]
     changes = [abs(float(np.median(after[:3])) - level) for level in levels]
-    changes.append(float(np.abs(after[0] - before[np.argmin(np.abs(steps - first))])))  # a few rows of a steep curve
+    changes.append(float(np.abs(after[0] - before[nearest[0]])))  # a few rows of a steep curve
     return min(changes) <= max(MAX_LEVEL_CHANGE, 6 * noise_of(before[-200:]))
-
-
-def _chosen(series: Series, runs: Sequence[Run], number: int | None) -> tuple[Run, list[str]]:
-    """Return the run that is read, and a note on the others; without a number it is the last one, if it is told apart."""
-    if len(runs) == 1 and number in (None, 1):
-        return runs[0], []
-    described = _described(series, runs)
-    if number is None:
-        if not _are_told_apart(series, runs):
-            raise LogError(f"{described}; choose one with --run (run)")
-        return runs[-1], [f"{described}: the last one is read; choose another with --run (run)"]
-    if not 1 <= number <= len(runs):
-        raise LogError(f"no run {number} (--run): it has {described}")
-    return runs[number - 1], [f"run {number} of {described} is read"]
-
-
-def _are_told_apart(series: Series, runs: Sequence[Run]) -> bool:
-    """Return whether a header that seldom stands elsewhere precedes the last run, or its total of steps is another one."""
-    before, last = runs[-2:]
-    if _have_other_totals(series, before.rows, last.rows):
-        return True
-    boundary = range(int(before.logged[-1]) + 1, int(last.logged[0]) + 1)
-    starts = {start for run in runs for start in run.starts} | {*boundary}
-    return any(not rows.isdisjoint(boundary) and 2 * len(rows & starts) >= len(rows - {0}) for rows in series.headers())
 
 
 def _described(series: Series, runs: Sequence[Run]) -> str:
@@ -422,22 +364,19 @@ def _described(series: Series, runs: Sequence[Run]) -> str:
     return f"{counted(len(runs), 'run')} ({'; '.join(shown)})"
 
 
-def _stray_evaluation(series: Series) -> np.ndarray:
-    """Return an evaluation at the end whose step alone goes back; refuse steps of their own, and several losses a step."""
+def _refuse_steps_of_evaluations(series: Series) -> None:
+    """Raise LogError if the validation losses have steps of their own, or several losses a step."""
     validation = series.of("validation_loss")
     evaluations = np.flatnonzero(np.isnan(series.main) & np.isfinite(validation))
-    steps = series.steps[evaluations]
-    back = np.flatnonzero(np.diff(steps) < 0) + 1
-    if len(back) == 1 and back[0] == len(evaluations) - 1 > 2:
-        return evaluations[-1:]
+    steps, training = series.steps[evaluations], _logged(series)
     remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
-    training = _logged(series)
     position = np.searchsorted(training, evaluations)
     inside = (position > 0) & (position < len(training))
     reached = series.steps[training[np.maximum(position, 1) - 1]] if len(training) else steps
     are_apart = np.abs(steps - reached) > 0.5 * np.maximum(reached, steps)
     behind = len(evaluations) > 2 and len(training) > 0 and np.all(position == len(training))
     is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
+    back = np.flatnonzero(np.diff(steps) < 0) + 1
     if len(back) or (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
         wrong = back[0] if len(back) else -1
         raise LogError(
@@ -447,4 +386,3 @@ def _stray_evaluation(series: Series) -> np.ndarray:
     pairs = np.unique(np.stack([steps, validation[evaluations]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:
         raise LogError(f"most evaluations have several validation losses; give one of each step{remedy}")
-    return evaluations[:0]

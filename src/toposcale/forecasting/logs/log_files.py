@@ -1,7 +1,7 @@
 """Read the files of training logs (CSV, Parquet, JSON, text) as rows, by their content before their name."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +119,7 @@ def _is_table(start: str, named: Collection[str]) -> bool:
 
 
 def _read_csv(path: Path, content: bytes, first_line: int) -> Rows:
-    """Read a CSV table without a half-written last line; repeated headers tell its parts apart."""
+    """Read a CSV table without a half-written last line, and without repeated headers."""
     from toposcale.forecasting.logs import table_files  # imports pyarrow
 
     notes = []
@@ -127,25 +127,13 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> Rows:
     if cut:
         notes.append(half_written(cut))
     header = content[: content.find(b"\n") + 1]
-    starts = [*_places(content, b"\n" + header)] if header.strip() else []
-    again = np.searchsorted(np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n")), starts) if starts else starts
-    if starts:
+    if header.strip() and b"\n" + header in content:
         content = content.replace(b"\n" + header, b"\n\n")
-        notes.append(f"the header is there {len(starts) + 1:,} times, as in concatenated files: the first one counts")
+        notes.append("its header is there several times, as in concatenated files")
     table, separator = table_files.parse_csv(content, path, first_line)
     lines = _lines(content, table.num_rows, first_line)
-    after = np.searchsorted(lines, np.asarray(again) + first_line + 2) if starts and lines is not None else np.empty(0)
-    headers = (frozenset(after.tolist()),) if len(after) else ()
     form = f"CSV separated by {separator}"
-    return Rows(table_files.columns_of(table, path), form, tuple(notes), lines=lines, headers=headers)
-
-
-def _places(content: bytes, part: bytes) -> Iterator[int]:
-    """Yield where a part begins in a content."""
-    start = content.find(part)
-    while start >= 0:
-        yield start
-        start = content.find(part, start + len(part) - 1)
+    return Rows(table_files.columns_of(table, path), form, tuple(notes), lines=lines)
 
 
 def _lines(content: bytes, n_rows: int, first_line: int) -> np.ndarray | None:

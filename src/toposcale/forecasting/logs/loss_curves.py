@@ -17,13 +17,14 @@ from toposcale.forecasting.logs.choices import in_nats, refuse_steps_of_epochs, 
 from toposcale.forecasting.logs.groups import one_metric_a_column, one_run_of, one_training, refuse_table_of_runs
 from toposcale.forecasting.logs.measurements import changed_batch, looks_like_classification, measured, tokens_per_step
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
-from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
+from toposcale.forecasting.logs.rows import LogError, NotUnderstoodError, Rows, Series, StepsOfEpochsError, last_number
 from toposcale.forecasting.runs.curves import has_dropped
 from toposcale.forecasting.runs.facts import CLASSIFICATION, UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import MAX_STEPS
-from toposcale.forecasting.runs.series import in_order, logged_again, on_grid
+from toposcale.forecasting.runs.series import logged_again
 from toposcale.io.errors import UserError, counted
+from toposcale.io.files import read_plain_or_gzip
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
@@ -102,15 +103,17 @@ def read(
     state = trainer_states.latest_state(path)
     with _faults_of(state.path if state else path):
         if state:
-            rows, chosen = json_logs.rows_of_state(state), {}
-        elif path.is_dir() or ".tfevents." in path.name:
-            rows = event_files.read(path, is_named="loss" in chosen)
-        else:
-            try:
-                rows = replace(log_files.read(path, chosen.values(), pattern), file=path.name)
-            except text_logs.NotUnderstoodError as error:
-                raise LogError(f"{error}; {_remedy(error, chosen, run)}") from error
-        return one_run(rows, chosen, run)._replace(trainer=state)
+            return one_run(json_logs.rows_of_state(state), {}, run)._replace(trainer=state)
+        if path.is_dir() or ".tfevents." in path.name:
+            return one_run(event_files.read(path, is_named="loss" in chosen), chosen, run)
+        rows = None
+        try:
+            rows = replace(log_files.read(path, chosen.values(), pattern), file=path.name)
+            return one_run(rows, chosen, run)
+        except (NotUnderstoodError, StepsOfEpochsError) as error:
+            if pattern is not None or (rows is not None and rows.form != text_logs.FORM):
+                raise
+            raise LogError(f"{error}; {_remedy(path, error, chosen, run)}") from error
 
 
 def of_columns(
@@ -126,10 +129,10 @@ def of_columns(
         return one_run(Rows(columns), _chosen(loss_column, step_column), run)
 
 
-def _remedy(error: text_logs.NotUnderstoodError, chosen: Mapping[str, str], run: int | None) -> str:
+def _remedy(path: Path, error: LogError, chosen: Mapping[str, str], run: int | None) -> str:
     """Return the remedy for a text log that is not understood: a pattern that was tried on it, or how one looks."""
-    content = error.content
-    if pattern := patterns.suggested(content, starts_again=error.starts_again):
+    content = read_plain_or_gzip(path)
+    if pattern := patterns.suggested(content, starts_again=isinstance(error, StepsOfEpochsError)):
         with suppress(LogError, UserError):
             rows = patterns.read(content, pattern)
             n = len(rows.lines if rows.lines is not None else ())
@@ -223,14 +226,13 @@ def _joined(series: Series, restarts: Sequence[float]) -> tuple[dict[str, np.nda
 
 def _merged(columns: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the columns with one row a step, the last value of each, and where it is one of several."""
-    unique = np.unique(columns["step"])
+    unique, index = np.unique(columns["step"], return_inverse=True)
     merged, repeated = dict[str, np.ndarray](), np.zeros(len(unique), dtype=bool)
     for name, values in columns.items():
         known = ~np.isnan(values)
-        steps, values = columns["step"][known], values[known]
-        merged[name] = on_grid(unique, *in_order((steps, values)))
-        index = np.searchsorted(unique, steps)
-        repeated[index[values != merged[name][index]]] = True
+        merged[name] = np.full(len(unique), np.nan)
+        merged[name][index[known]] = values[known]  # of several the last one stays
+        repeated[index[known][values[known] != merged[name][index[known]]]] = True
     return merged, repeated
 
 

@@ -67,6 +67,11 @@ TRAINING, VALIDATION, TEST = word_sets(
 )
 """Words of the three splits."""
 
+(RANKS,) = word_sets(
+    "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch"
+)
+"""Columns that label the rows of a process, or of a part of a step."""
+
 _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = word_sets(
     "lm ce xent nll logits ntp cross entropy crossentropy crossentropyloss languagecrossentropy",
     "total sum overall combined",

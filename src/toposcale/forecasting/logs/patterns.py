@@ -12,11 +12,11 @@ from itertools import pairwise
 import numpy as np
 
 from toposcale.forecasting.amounts import number_of
-from toposcale.forecasting.logs.grammars import MARK, fact_of, plain_content, without_prefix
-from toposcale.forecasting.logs.line_forms import NEVER_OFFERED, NUMBER, form_of
+from toposcale.forecasting.logs.grammars import fact_of, plain_content
+from toposcale.forecasting.logs.line_forms import BATCH, BATCHES, IN_BITS, NUMBER, SUMMARIES, form_of, key_of
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, loss_name, split_of
 from toposcale.forecasting.logs.rows import LogError, Rows, columns_of_entries
-from toposcale.forecasting.logs.text_logs import OTHER_AXES, with_steps
+from toposcale.forecasting.logs.text_logs import FORM, OTHER_AXES
 from toposcale.io.errors import UserError, counted
 
 EXAMPLE = r"step (?P<step>\d+) .* loss (?P<loss>[\d.]+)"
@@ -26,7 +26,7 @@ _NO_COUNT = re.compile(
 )
 """Words behind a number that counts no steps."""
 
-_OF_EPOCHS = {"epoch", "batch", "batches"}
+_OF_EPOCHS = {"epoch", BATCH, BATCHES}
 _RENAMED = {"total": END, "tokens": "tokens"}
 MAX_SAMPLED_LINES = 100_000
 """Lines of a refused log from which a pattern is suggested."""
@@ -61,7 +61,7 @@ def read(content: bytes, pattern: str) -> Rows:
     )
     rows = np.array([row for row, _ in matches])
     for row, line in enumerate(lines):
-        if (fact := fact_of(without_prefix(line))) and fact[0] in (PER_STEP, PARAMETERS):
+        if (fact := fact_of(line)) and fact[0] in (PER_STEP, PARAMETERS):
             columns.setdefault(fact[0], np.full(len(rows), np.nan))[np.searchsorted(rows, row) :] = fact[1]
     row, match = matches[0]
     shown = ", ".join(f"{name} {text}" for name, text in match.groupdict().items() if text)
@@ -73,9 +73,8 @@ def read(content: bytes, pattern: str) -> Rows:
         text = f"line {numbers[others[0]]:,} ({lines[others[0]].strip()[:80]!r})"
         notes.append(f"{count} the word loss and no match, the first: {text}")
     columns = _with_steps_of_epochs(columns)
-    columns, note = with_steps(columns, precedes=False)
-    notes += note
-    return Rows(columns, "text log", tuple(notes), lines=np.array(numbers)[rows])
+    columns, on_steps = _with_steps(columns)
+    return Rows(columns, FORM, (*notes, *on_steps), lines=np.array(numbers)[rows])
 
 
 def _with_steps_of_epochs(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -87,6 +86,17 @@ def _with_steps_of_epochs(columns: dict[str, np.ndarray]) -> dict[str, np.ndarra
         raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
     steps = (epoch - min(np.nanmin(epoch), 1)) * batches + batch
     return {"step": steps} | {name: values for name, values in columns.items() if name not in _OF_EPOCHS}
+
+
+def _with_steps(columns: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the columns, in which matches without a step have that of the match before, and a note."""
+    counters = [name for name in columns if name in COUNTERS]
+    has_step = ~np.all([np.isnan(columns[name]) for name in counters], axis=0)
+    last = np.maximum.accumulate(np.where(has_step, np.arange(len(has_step)), 0))
+    filled = {name: columns[name][last] for name in (*counters, END) if name in columns}
+    count = counted(int(np.sum(~has_step)), "match has", "matches have")
+    notes = [] if has_step.all() else [f"{count} no step: that of the match before each was taken"]
+    return {**columns, **filled}, notes
 
 
 def _lines(content: bytes) -> tuple[list[str], list[int]]:
@@ -132,20 +142,20 @@ def suggested(content: bytes, *, starts_again: bool = False) -> str:
 
     starts_again: whether its steps start again in each epoch.
     """
-    lines = [without_prefix(line) for line in _lines(content)[0][:MAX_SAMPLED_LINES]]
+    lines = _lines(content)[0][:MAX_SAMPLED_LINES]
     lines = [line[:400] for line in lines if "loss" in line.lower() and re.search(r"\d", line)]
-    keys = [" ".join(NUMBER.sub(MARK, line).split()) for line in lines]
+    keys = [*map(key_of, lines)]
     for key, _ in Counter(keys).most_common(3):
         alike = [line.rstrip() for line, other in zip(lines, keys, strict=True) if other == key]
         if any(
             re.search(axis, alike[0], re.I) for axis, remedy in OTHER_AXES.items() if remedy.startswith("they count")
         ):
             continue
-        form = form_of(key)
+        form = form_of(alike[0])
         names = _names_of_epochs(form.names) if starts_again else form.names
         if (
             len(alike) > 1
-            and form.reason not in NEVER_OFFERED
+            and form.reason not in (IN_BITS, *SUMMARIES.values())
             and (pattern := _pattern_of(alike[:MAX_COMPARED_LINES], names))
         ):
             return pattern
@@ -154,7 +164,7 @@ def suggested(content: bytes, *, starts_again: bool = False) -> str:
 
 def _names_of_epochs(names: Mapping[int, str]) -> dict[int, str]:
     """Return names of numbers with those of the batches of an epoch, and their number, as such."""
-    of_epochs = dict.fromkeys(COUNTERS, "batch") | {END: "batches"}
+    of_epochs = dict.fromkeys(COUNTERS, BATCH) | {END: BATCHES}
     return {at: of_epochs.get(name, name) for at, name in names.items()}
 
 
@@ -176,7 +186,7 @@ def _pattern_of(lines: Sequence[str], names: Mapping[int, str]) -> str:
         kind = r"[-+.\deE]+" if loss_name(groups[at]) else _expression_of(columns[at])
         pieces.append(f"{gap}{text}(?P<{groups[at]}>{kind})")
         end = numbers[at].end()
-        if re.match(r" \d{3}\b", line[end:]):
+        if re.match(r" \d{3}(?![\d.])", line[end:]):
             return ""  # thousands, perhaps
     return "".join(pieces).replace("'", r"\x27").replace("\t", r"\t").removeprefix(".*?")
 

@@ -31,15 +31,23 @@ class LogError(ValueError):
     """Log without one reading, whose message follows the name of the file."""
 
 
+class NotUnderstoodError(LogError):
+    """Text log of which too little is understood, which a pattern of the user's may read."""
+
+
+class StepsOfEpochsError(LogError):
+    """Log whose steps start again in each epoch."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of a log in the order of the file, which a reader returns.
 
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
     form, file: format and name of the file. notes, reasons: on what was left out, and what makes a forecast uncertain.
-    lines: line of each row, if known. headers: the rows before which a header stands, for each kind of header. program:
-    training program of a text log. are_in_bits: whether it logs bits if its perplexity is 2^loss. metrics: columns that are
-    other metrics than losses. needs_losses: whether it is refused without a step and a loss.
+    lines: line of each row, if known. program: training program of a text log. are_in_bits: whether it logs bits if its
+    perplexity is 2^loss. metrics: columns that are other metrics than losses. needs_losses: whether it is refused without a
+    step and a loss.
     """
 
     columns: Mapping[str, Any]
@@ -47,7 +55,6 @@ class Rows:
     notes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     lines: np.ndarray | None = None
-    headers: tuple[frozenset[int], ...] = ()
     program: str = ""
     are_in_bits: bool = False
     file: str = ""
@@ -111,12 +118,6 @@ class Series:
             totals=self.totals[rows],
             kept=self.kept[rows],
         )
-
-    def headers(self) -> list[frozenset[int]]:
-        """Return the rows before which a header stands, for each kind of header; [] where rows are in another order."""
-        if np.any(np.diff(self.kept) < 0):
-            return []
-        return [frozenset(np.searchsorted(self.kept, [*before]).tolist()) for before in self.rows.headers]
 
     def place(self, row: int) -> str:
         """Return where a row stands, for a message."""

@@ -1,17 +1,17 @@
-"""Lines of a text log by form: most are read a block at a time, by an expression of the form that most lines have."""
+"""Lines of a text log by form: most are read a block at a time, by the expression of the form that most lines have."""
 
 import re
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress, count
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.grammars import MARK, fact_of, fits, plain_content, without_prefix
-from toposcale.forecasting.logs.line_forms import ABBREVIATED, NUMBER, PLAIN_NUMBER, TIME, UNREAD, Form, Kind, form_of
-from toposcale.forecasting.logs.names import COUNTERS, END, loss_name
+from toposcale.forecasting.logs.grammars import MARK, fact_of, fit_of, plain_content
+from toposcale.forecasting.logs.line_forms import MAX_NUMBERS, NOT_UNDERSTOOD, NUMBER, Form, form_of, key_of
+from toposcale.forecasting.logs.names import COUNTERS, TRAINING, loss_name, names_step_and_loss
 
 MAX_LINE_BYTES = 16384
 """Length beyond which a line is counted and not parsed: that of a printed configuration or text, not of a loss."""
@@ -26,14 +26,16 @@ MIN_MILLISECONDS = 1e12
 """Milliseconds until September 2001, before any metric of MLflow."""
 
 TOO_LONG = f"more than {MAX_LINE_BYTES:,} bytes"
+ABBREVIATED = "a number is abbreviated, such as 1.2k, or has separated thousands, which a pattern reads"
 
+_PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|n/a|none", re.IGNORECASE)
 _BAR = re.compile(rb"%\|[^|\r\n]*+\|")  # progress bar of tqdm
 _DICTIONARY = re.compile(rb"\{\s*+(?:['\"][^{}\n]*+\n\s*+)++(?:['\"][^{}\n]*+)?\}")
 """Dictionary or JSON object that is printed over several lines, whose loss may stand before its step."""
 
 
 class Lines(NamedTuple):
-    """Lines of a text log without colours, of which a redrawn one is several rows.
+    """Lines of a text log without colours and without what containers put before them; a redrawn one is several rows.
 
     content: rows that end with newlines. n_rows: their number. line_of: number of the line of each row, None if each row is
     a line. is_whole: whether the last line ended with a newline.
@@ -63,12 +65,6 @@ class Lines(NamedTuple):
         content = _BAR.sub(b"%|", content) if b"%|" in content else content
         return cls(content, content.count(b"\n"), line_of, is_whole)
 
-    @property
-    def n_printed(self) -> int:
-        """Return the number of lines, for a note."""
-        n_empty = 0 if self.line_of is None else self.content.count(b"\n\n")
-        return self.n_rows - self.content.startswith(b"\n") - n_empty
-
     def numbers(self, rows: Any) -> Any:
         """Return the numbers of the lines of rows, or of one row."""
         return rows + 1 if self.line_of is None else self.line_of[rows]
@@ -87,85 +83,57 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Lines of one form: their rows, their own ones (rows of several lines are one then), and their numbers by column."""
+    """Lines of one form: their rows, (lines,), and their numbers by column, (lines,) each."""
 
     form: Form
-    kind: Kind
     rows: np.ndarray
-    own: np.ndarray
     columns: Mapping[str, np.ndarray]
 
-    def keep(self, which: np.ndarray) -> "Reading":
-        """Return the lines of a mask."""
-        columns = {name: values[which] for name, values in self.columns.items()}
-        return replace(self, rows=self.rows[which], own=self.own[which], columns=columns)
+    @property
+    def is_training(self) -> bool:
+        """Return whether a training loss is among the numbers."""
+        return TRAINING in self.splits and not self.form.is_evaluation
 
+    @property
+    def splits(self) -> set[frozenset[str]]:
+        """Splits of the losses among the numbers."""
+        losses = map(loss_name, self.columns)
+        return {loss.split for loss in losses if loss and not loss.is_part}
 
-Readings = list[Reading]
-
-
-def counter_in(columns: Mapping[str, np.ndarray]) -> str:
-    """Return the column that counts the updates most surely."""
-    return max((name for name in columns if name in COUNTERS), key=lambda name: COUNTERS[name])
+    def without(self, *names: str) -> "Reading":
+        """Return the lines without the numbers of some columns."""
+        return replace(self, columns={name: self.columns[name] for name in self.columns if name not in names})
 
 
 @dataclass
 class Gathered:
     """Content of the lines of a log, gathered while they are read.
 
-    values: numbers by form, (row, one a name) each; blocks: tables of them. left_out: rows by reason. headers: rows of each
-    line without a number that is read. facts: row, name and value. cut: the last line, if half-written.
+    values: row and numbers of single lines by form; blocks: tables of them. left_out: rows by reason. facts: row, name and
+    value. is_aligned: whether a line names the columns of a table that spaces align. cut: the last line, if half-written.
     """
 
-    forms: dict[tuple[str, tuple[int, ...]], Form] = field(default_factory=dict)
-    values: "dict[Form, array[float]]" = field(default_factory=lambda: defaultdict(lambda: array("d")))
+    forms: dict[str, Form] = field(default_factory=dict)
+    values: dict[Form, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     blocks: dict[Form, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
     left_out: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    headers: dict[str, set[int]] = field(default_factory=dict)
     facts: list[tuple[int, str, float]] = field(default_factory=list)
+    is_aligned: bool = False
     cut: str = ""
 
-    def readings(self) -> Readings:
+    def readings(self) -> list[Reading]:
         """Return the lines of each form; none of a form whose three numbers do not begin with a time."""
         readings = []
         for form in self.forms.values():
             names = [*form.names.values()]
-            parts = [*self.blocks.get(form, ()), np.frombuffer(self.values.get(form, b"")).reshape(-1, 1 + len(names))]
-            table = np.concatenate(parts)
+            table = np.concatenate(
+                [np.reshape(self.values.get(form, ()), (-1, 1 + len(names))), *self.blocks.get(form, ())]
+            )
             table = table[np.argsort(table[:, 0], kind="stable")]
             columns = {name: table[:, at].copy() for at, name in enumerate(names, 1)}
-            if len(table) and not np.any(columns.pop(TIME, MIN_MILLISECONDS) < MIN_MILLISECONDS):
-                rows = table[:, 0].astype(int)
-                readings.append(Reading(form, form.kind, rows, rows, _with_one_counter(form, columns)))
+            if len(table) and not np.any(columns.pop("milliseconds", MIN_MILLISECONDS) < MIN_MILLISECONDS):
+                readings.append(Reading(form, table[:, 0].astype(int), columns))
         return readings
-
-
-def _with_one_counter(form: Form, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return columns with the count of a progress bar as the step where no better one is there, and the end of that one."""
-    counter = form.counter
-    batch, batches = columns.pop("batch", None), columns.pop("batches", None)
-    steps = batch if counter == "batch" else columns.get(counter)
-    epochs = None if form.total_is_known else columns.get("epoch")
-    if epochs is not None and steps is not None and not np.any(epochs % 1) and not go_on_over_epochs(epochs, steps):
-        columns.pop(END, None)
-        batches = None  # those of an epoch, perhaps
-    if counter == "batch" and batch is not None:
-        return columns | {"step": batch} | ({} if batches is None else {END: batches})
-    counted = next((form.names.get(at - 1, "") for at, name in form.names.items() if name == END), "")
-    if END in columns and counted in COUNTERS and np.any(np.abs(columns[counted] - columns[counter]) > 1):
-        del columns[END]  # the end of an epoch, or of micro-batches
-    if counter in columns and batch is not None:  # tqdm writes 12345 as 1.23e+4
-        count = columns[counter]
-        distance = np.abs(count - batch)
-        is_rounded = (count % 100 == 0) & (distance > 1) & (distance <= 0.006 * count)
-        columns[counter] = np.where(is_rounded, batch, count)
-    return columns
-
-
-def go_on_over_epochs(epochs: np.ndarray, steps: np.ndarray) -> bool | None:
-    """Return whether steps (lines,) go on where an epoch begins; None if none begins."""
-    begins = np.diff(epochs) > 0
-    return bool(np.all(np.diff(steps)[begins] >= 0)) if begins.any() else None
 
 
 def gather(lines: Lines) -> Gathered:
@@ -173,20 +141,20 @@ def gather(lines: Lines) -> Gathered:
     gathered, form, row, start = Gathered(), Form(""), 0, 0
     n_rows = lines.n_rows - (not lines.is_whole)
     while row < n_rows:
-        size = BLOCK_BYTES if form.has_table else BLOCK_BYTES >> 3
+        size = BLOCK_BYTES if form.key else BLOCK_BYTES >> 3
         end = lines.content.rfind(b"\n", start, start + size) + 1 or lines.content.index(b"\n", start) + 1
-        block, start = lines.content[start:end], end
-        *numbers, others = (
-            zip(*form.table.findall(block), strict=True) if form.has_table else (block.split(b"\n")[:-1],)
-        )
-        counts: Counter[Form] = Counter()
-        if numbers:
+        block, start, counts = lines.content[start:end], end, Counter[Form]()
+        if form.key:
+            *numbers, others = zip(*form.expression.findall(block), strict=True)
             counts[form] = _add_block(gathered, form, row, numbers)
-        for at, line in enumerate(others) if counts[form] < len(others) else ():
-            if line and row + at < n_rows and (read := _add_line(gathered, row + at, line)):
+            others = others if counts[form] else tuple(block.split(b"\n")[:-1])
+        else:
+            others = tuple(block.split(b"\n")[:-1])
+        for at, line in compress(zip(count(row), others, strict=False), others):
+            if at < n_rows and (read := _add_line(gathered, at, line)):
                 counts[read] += 1
         row += len(others)
-        form = max((one for one in counts if one.has_table), key=lambda one: counts[one], default=form)
+        form = max((one for one in counts if one.key.count(MARK) < MAX_NUMBERS), key=counts.__getitem__, default=form)
     if not lines.is_whole:
         _add_last(gathered, lines)
     return gathered
@@ -194,79 +162,65 @@ def gather(lines: Lines) -> Gathered:
 
 def _add_block(gathered: Gathered, form: Form, row: int, numbers: Sequence[Sequence[bytes]]) -> int:
     """Add the lines of a block that have the numbers of a form, and return how many they are; row: that of its first."""
-    n = len(numbers[0])
-    at = range(n) if all(numbers[0]) else [index for index, text in enumerate(numbers[0]) if text]
-    columns = numbers if len(at) == n else [[texts[index] for index in at] for texts in numbers]
-    gathered.blocks[form].append(
-        np.array([np.array(at, float) + row, *(np.array([*map(float, texts)]) for texts in columns)]).T
-    )
+    is_of_form = [*map(bool, numbers[0])]
+    at = np.flatnonzero(is_of_form)
+    try:
+        columns = [np.array([*map(float, compress(texts, is_of_form))]) for texts in numbers]
+    except ValueError:  # digits that are no number
+        return 0
+    gathered.blocks[form].append(np.column_stack([at + row, *columns]))
     return len(at)
 
 
-def _add_line(gathered: Gathered, row: int, raw: bytes, whole: tuple[int, ...] = ()) -> Form | None:
+def _add_line(gathered: Gathered, row: int, raw: bytes) -> Form | None:
     """Read a line by its form; return it if it is that of a row."""
     if len(raw) > MAX_LINE_BYTES:
         gathered.left_out[TOO_LONG].append(row)
         return None
     line = _decoded(raw)
-    key = _key(line)
-    form = gathered.forms.get((key, whole)) or _new_form(gathered, key, whole, line, raw)
-    if form.kind is Kind.OTHER:
-        is_header = not form.counts and len(gathered.headers) < MAX_FORMS
-        if is_header and len(rows := gathered.headers.setdefault(key, set())) <= 64:
-            rows.add(row)
-    elif form.kind is Kind.FACT:
-        gathered.facts.append((row, *(fact_of(line) or ("", 0.0))))
-    elif form.kind is Kind.LEFT_OUT:
-        gathered.left_out[form.reason].append(row)
-    else:
-        texts = [number[0].strip() for number in NUMBER.finditer(line)]
-        if integers := tuple(at for at in form.decimals if texts[at].lstrip("+-").isdecimal()):
-            return _add_line(gathered, row, raw, integers)
-        values = [_number(texts[at]) for at in form.names]
-        if any(value is None and _is_needed(name) for value, name in zip(values, form.names.values(), strict=True)):
-            gathered.left_out[ABBREVIATED].append(row)
-        else:
-            gathered.values[form].extend((row, *(np.nan if value is None else value for value in values)))
-            return form
-    return None
-
-
-def _new_form(gathered: Gathered, key: str, whole: tuple[int, ...], line: str, raw: bytes) -> Form:
-    """Return the form of a line that is like none before it, and keep it; there are too many to know those of all."""
-    if len(gathered.forms) >= MAX_FORMS:
-        return Form(key, Kind.LEFT_OUT if "loss" in line.lower() else Kind.OTHER, reason=UNREAD)
-    is_prefixed = len(raw.decode("utf-8", "replace")) > len(line)
-    form = Form(key, Kind.FACT) if fact_of(line) else form_of(key, whole, is_prefixed=is_prefixed)
-    gathered.forms[key, whole] = form
+    key = key_of(line)
+    form = gathered.forms.get(key)
+    if form is None:
+        is_full = len(gathered.forms) >= MAX_FORMS  # too many to know those of all
+        form = Form(key, reason=NOT_UNDERSTOOD if "loss" in line.lower() else "") if is_full else form_of(line)
+        gathered.forms |= {} if is_full else {key: form}
+        gathered.is_aligned |= names_step_and_loss(line)
+    if not form.is_read:
+        if fact := fact_of(line):
+            gathered.facts.append((row, *fact))
+        elif form.reason:
+            gathered.left_out[form.reason].append(row)
+        return None
+    texts = [number[0].strip() for number in NUMBER.finditer(line)]
+    values = [_number(texts[at]) for at in form.names]
+    if any(value is None and _is_needed(name) for value, name in zip(values, form.names.values(), strict=True)):
+        gathered.left_out[ABBREVIATED].append(row)
+        return None
+    gathered.values[form].append([row, *(np.nan if value is None else value for value in values)])
     return form
 
 
 def _add_last(gathered: Gathered, lines: Lines) -> None:
     """Read a last line without a newline if it has the whole form of others, or ends as a grammar's lines do."""
     line = lines.content[lines.content.rfind(b"\n", 0, -1) + 1 : -1]
-    key = _key(_decoded(line[:MAX_LINE_BYTES]))
-    read = [known for (known, _), form in gathered.forms.items() if form.kind is not Kind.OTHER]
-    before = [text for text in lines.content[-4096:-1].split(b"\n")[1:-1] if _key(_decoded(text)) == key]
+    key = key_of(_decoded(line[:MAX_LINE_BYTES]))
+    read = [known for known, form in gathered.forms.items() if form.is_read or form.reason]
+    before = [text for text in lines.content[-4096:-1].split(b"\n")[1:-1] if key_of(_decoded(text)) == key]
     is_long_enough = not key.endswith(MARK) or any(len(text.split()[-1]) <= len(line.split()[-1]) for text in before)
     is_whole = key in read and is_long_enough
-    if is_whole or not read or key.endswith(("}", "]")) or (key.endswith(("|", ")", "%")) and fits(key)):
+    if is_whole or not read or key.endswith(("}", "]")) or (key.endswith(("|", ")", "%")) and fit_of(key)):
         _add_line(gathered, lines.n_rows - 1, line)
     elif MARK in key or "loss" in key.lower():
         gathered.cut = line.decode("utf-8", "replace")
 
 
 def _decoded(raw: bytes) -> str:
-    return without_prefix(raw.decode("utf-8", "replace").replace(MARK, " "))
-
-
-def _key(line: str) -> str:
-    return " ".join(NUMBER.sub(MARK, line).split())
+    return raw.decode("utf-8", "replace").replace(MARK, " ")
 
 
 def _number(text: str) -> float | None:
     """Return a number of a log: infinite for NaN, NaN where nothing was measured; None for one with a unit."""
-    if not PLAIN_NUMBER.fullmatch(text):
+    if not _PLAIN_NUMBER.fullmatch(text):
         return None
     if text.lower() in ("n/a", "none"):
         return np.nan
@@ -276,4 +230,4 @@ def _number(text: str) -> float | None:
 
 def _is_needed(name: str) -> bool:
     """Return whether a line without a number of this name is not read."""
-    return name in COUNTERS or name == "batch" or loss_name(name) is not None
+    return name in COUNTERS or loss_name(name) is not None
