@@ -527,7 +527,7 @@ def test_two_losses_of_some_steps_that_nothing_tells_apart_are_refused(tmp_path)
         + "\n"
     )
     with pytest.raises(
-        UserError, match="6 steps have several losses, the first at line 10 and line 12; .* call it val_loss"
+        UserError, match=r"6 steps have several losses, the first at line 10 and line 12; .* call it val_loss"
     ):
         read(tmp_path, log)
 
