@@ -30,9 +30,9 @@ def forecasts_of(runs: Sequence[PublishedRun], priors: Mapping[str, Prior], proc
     tables = []
     with single_threaded(processes) as pool:
         for (method, known), law in laws.items():
-            learnt = evaluation.learnt_laws(law, runs, "source")
+            learnt = evaluation.learnt_laws(law, runs)
             subjects = evaluation.subjects_of(runs, SHARES, known)
-            tasks, _ = evaluation.tasks_of(learnt, subjects, SHARES, "source")
+            tasks, _ = evaluation.tasks_of(learnt, subjects, SHARES)
             rows = evaluation.judged_of(pool.map(evaluation.forecasts_of_run, tasks, chunksize=4)).forecasts
             tables.append(rows.assign(method=method, known=known.value).drop(columns="seconds"))
     rows = pd.concat([table for table in tables if len(table)], ignore_index=True)

@@ -48,7 +48,7 @@ def a_run(name, size=10**8, steps=10_000, source="s", family="f", shape="linear"
 def judge(law, runs, known=Known.ALONE, mapped=map):
     """The forecasts and decisions of a law that `evaluate` summarises."""
     subjects = subjects_of(runs, SHARES, known)
-    forecasts, decisions = tasks_of(learnt_laws(law, runs, "source"), subjects, SHARES, "source")
+    forecasts, decisions = tasks_of(learnt_laws(law, runs), subjects, SHARES)
     return judged_of(mapped(forecasts_of_run, forecasts), mapped(decisions_of_point, decisions))
 
 

@@ -138,7 +138,7 @@ def _judge(
     name: str, law: Estimator, setting: Setting, subjects: Subjects, mapped: Mapped, progress: Callable[..., None]
 ) -> Judged:
     """Return what a law forecasts and decides."""
-    forecasts, decisions = tasks_of(learnt_laws(law, setting.runs, "source"), subjects, setting.at, "source")
+    forecasts, decisions = tasks_of(learnt_laws(law, setting.runs), subjects, setting.at)
     jobs = [Job(task.law, place, is_forecast) for tasks, is_forecast in ((forecasts, True), (decisions, False))
             for place, task in enumerate(tasks)]  # fmt: skip
     parts = []

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from toposcale.forecasting.decision.advice import refuse_choice
 from toposcale.forecasting.decision.candidates import CONTINUE, Decision, WeighedCandidate, decide
 from toposcale.forecasting.decision.decision_points import SHARES, DecisionPoint, Start, judged_points, judged_runs
-from toposcale.forecasting.decision.reasons import refuse_choice
 from toposcale.forecasting.laws.joint import LEAST_SIZE_RATIO, Joint
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
@@ -104,12 +104,7 @@ class Task(NamedTuple):
 
 
 def evaluate(
-    law: Estimator,
-    runs: Sequence[PublishedRun],
-    at: Sequence[float] = SHARES,
-    leave_out: str = "source",
-    *,
-    known: Known = Known.ALONE,
+    law: Estimator, runs: Sequence[PublishedRun], at: Sequence[float] = SHARES, *, known: Known = Known.ALONE
 ) -> "pd.DataFrame":
     """Judge a law on finished runs.
 
@@ -121,8 +116,6 @@ def evaluate(
         Finished runs. Those that decay are forecast, of each family at most 40.
     at : sequence of float
         Shares of the steps that the law sees.
-    leave_out : str
-        Attribute of the runs, "source" or "family": the law learns from runs that differ in it.
     known : Known
         What the law is given of the family of the run: nothing, or the largest smaller run, finished.
 
@@ -152,8 +145,7 @@ def evaluate(
     >>> table[["source", "n", "refused"]].iloc[0].to_list()
     ['modded-nanogpt', 9, 0.0]
     """
-    laws = learnt_laws(law, runs, leave_out)
-    forecasts, decisions = tasks_of(laws, subjects_of(runs, at, known), at, leave_out)
+    forecasts, decisions = tasks_of(learnt_laws(law, runs), subjects_of(runs, at, known), at)
     return summary(judged_of(map(forecasts_of_run, forecasts), map(decisions_of_point, decisions)))
 
 
@@ -176,13 +168,13 @@ FORECAST_COLUMNS += ["forecast", "low", "high", "reason", "seconds"]
 DECISION_COLUMNS = [*GROUP, "decision", "source", "choice", "regret", "answered"]
 
 
-def learnt_laws(law: Estimator, runs: Sequence[PublishedRun], leave_out: str) -> Mapping[str, Estimator]:
-    """Return a copy of the law for each value of `leave_out`, which has learnt from the runs of all others."""
+def learnt_laws(law: Estimator, runs: Sequence[PublishedRun]) -> Mapping[str, Estimator]:
+    """Return a copy of the law for each source, which has learnt from the runs of all others."""
     laws = {}
-    for value in dict.fromkeys(getattr(run, leave_out) for run in runs):
-        laws[value] = deepcopy(law)
-        if learn := getattr(laws[value], "learn", None):
-            learn([run for run in runs if getattr(run, leave_out) != value], value)
+    for source in dict.fromkeys(run.source for run in runs):
+        laws[source] = deepcopy(law)
+        if learn := getattr(laws[source], "learn", None):
+            learn([run for run in runs if run.source != source], source)
     return laws
 
 
@@ -198,12 +190,10 @@ def subjects_of(runs: Sequence[PublishedRun], at: Sequence[float], known: Known)
     return Subjects([(run, (smaller,)) for run, smaller in pairs if smaller], points)
 
 
-def tasks_of(
-    laws: Mapping[str, Estimator], subjects: Subjects, at: Sequence[float], leave_out: str
-) -> tuple[list[Task], list[Task]]:
+def tasks_of(laws: Mapping[str, Estimator], subjects: Subjects, at: Sequence[float]) -> tuple[list[Task], list[Task]]:
     """Return a task for each run that is forecast, and one for each decision point."""
-    forecasts = [Task(laws[getattr(run, leave_out)], run, others, tuple(at)) for run, others in subjects.runs]
-    decisions = [Task(laws[getattr(point.base, leave_out)], point, others, ()) for point, others in subjects.points]
+    forecasts = [Task(laws[run.source], run, others, tuple(at)) for run, others in subjects.runs]
+    decisions = [Task(laws[point.base.source], point, others, ()) for point, others in subjects.points]
     return forecasts, decisions
 
 

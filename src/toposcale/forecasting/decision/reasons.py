@@ -1,4 +1,4 @@
-"""Reasons why a choice is refused, or given with low confidence."""
+"""Reasons for low confidence in a choice."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,6 @@ from toposcale.forecasting.laws.record import MIN_FORECASTS, record_of
 from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.facts import USUAL_ASPECT_RATIOS, is_usual_aspect_ratio
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io.errors import NoForecast
 
 CONFIDENT = 0.9
 """Probability of being the best from which an answer is confident. Chosen after the results of six published sources were
@@ -24,13 +23,6 @@ published runs was .05 nats, below it .02."""
 MAX_CONFIDENT_ERROR = 3.0
 """Standard deviations that the forecast of the present, from half of what was seen, may be off in a confident answer."""
 
-FURTHEST_SIZE = 1.0
-"""Decades outside the published sizes beyond which a choice needs `FEWEST_SIZES` sizes of the family."""
-
-FEWEST_SIZES = 3
-"""In the project's own decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; three
-sizes had 0."""
-
 UNMEASURED_SIZES = 3.01e5, 1e7
 """Range of the numbers of parameters in which no run was at hand to measure the coverage on."""
 
@@ -42,17 +34,7 @@ NOT_STARTED = (
 ADAPTER = "the weights there are an adapter, and the law is for pretraining from scratch"
 SMOOTHED = "the log moves like a moving average: give the losses as they were measured"
 
-_PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
-
-
-def refuse_choice(run: TrainingRun, law: Joint) -> None:
-    """Raise NoForecast where neither published runs nor the family determine how the loss scales with size."""
-    if law.n_sizes < FEWEST_SIZES and decades_away(run.n_parameters) > FURTHEST_SIZE:
-        raise NoForecast(
-            f"{run.n_parameters:,} parameters are far outside the sizes of published runs, {_PUBLISHED_RANGE}, so how the "
-            "loss scales with size is unknown here; give finished runs of two more sizes (--known; in a run under models)"
-            + "".join(f"; {remark}" for remark in coverage_remarks(run))
-        )
+PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
 
 
 def coverage_remarks(run: TrainingRun) -> Iterator[str]:
@@ -103,7 +85,7 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
     sizes = (run.n_parameters, best.candidate.target.n_parameters)
     if law.n_sizes < 2 and (outside := [size for size in sizes if decades_away(size) > 0]):
         yield (
-            f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no other size "
+            f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {PUBLISHED_RANGE}, and no other size "
             "is known"
         )
     if not (record := record_of(run)).suffices:
