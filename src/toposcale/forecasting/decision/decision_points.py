@@ -146,7 +146,7 @@ def _of_constant(runs: Sequence[PublishedRun], at: Sequence[float]) -> Iterator[
     for run in sorted(runs, key=lambda run: (run.tokens, run.model)):
         longest[run.n_parameters] = run
     for base in longest.values():
-        for length in _lengths(base):
+        for length in STEPS.get(base.source) or [base.cost.steps_of_tokens(tokens) for tokens in TOKENS]:
             if length > base.steps[-1] * ROUNDED:
                 continue
             whole = base.cut(length)
@@ -168,11 +168,6 @@ def _of_constant(runs: Sequence[PublishedRun], at: Sequence[float]) -> Iterator[
                 if starts and len(now.steps) >= MIN_ROWS:
                     loss = base.loss_at(min(length, base.steps[-1]))
                     yield DecisionPoint(base, whole, now, loss, tuple(starts), smaller)
-
-
-def _lengths(base: PublishedRun) -> list[float]:
-    """Return the steps at which a constant base run is cut."""
-    return list(STEPS.get(base.source, [base.cost.steps_of_tokens(tokens) for tokens in TOKENS]))
 
 
 def _of_decaying(runs: Sequence[PublishedRun]) -> Iterator[DecisionPoint]:

@@ -66,13 +66,11 @@ def to_check(track: Track) -> str:
     """Return what to check where a loss is outside the interval of a comparison."""
     if track.reference is Reference.FAMILY:
         return "check warm-up, learning rate, batch and data"
-    fitting = f" (about x {_rounded(track.tokens_factor)} would fit)" if track.tokens_factor else ""
+    fitting = ""
+    if factor := track.tokens_factor:  # one or two digits, without an exponent
+        rounded = f"{factor:.2g}" if factor < 10 else f"{float(f'{factor:.2g}'):,.0f}"
+        fitting = f" (about x {rounded} would fit)"
     return f"check tokens per step{fitting}, or the text or tokenizer is an unusual one"
-
-
-def _rounded(factor: float) -> str:
-    """Return a factor with one or two digits, without an exponent."""
-    return f"{factor:.2g}" if factor < 10 else f"{float(f'{factor:.2g}'):,.0f}"
 
 
 def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:

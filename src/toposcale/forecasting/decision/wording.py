@@ -14,7 +14,6 @@ from toposcale.forecasting.decision.candidates import (
     SHORTEST_START,
     Decision,
     TargetLoss,
-    WeighedCandidate,
 )
 from toposcale.forecasting.decision.decay import COOLDOWN, DecayDecision
 from toposcale.forecasting.decision.on_track import Reference, Track
@@ -221,7 +220,12 @@ def decay_sentences(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
 def candidate_lines(decision: Decision, remaining: float, width: int | None = None) -> list[str]:
     """Return a line for each candidate under a line of titles; where wider than `width`, a line for each number."""
     head = [f"with {remaining:.3g} FLOP to come", "loss at the end", "better than continuing by"]
-    rows = [[*head, "best", "expected regret", "FLOP"], *(_texts_of_row(weighed) for weighed in decision.candidates)]
+    rows = [[*head, "best", "expected regret", "FLOP"]]
+    for weighed in decision.candidates:
+        name, likely = weighed.candidate.name, percent(weighed.probability)
+        gain = "" if name == CONTINUE else f"{weighed.gain:.3f}"
+        regret, flop = f"{weighed.expected_regret:.3f}", f"{weighed.candidate.compute:.2g}"
+        rows.append([name, f"{weighed.loss:.3f}", gain, likely, regret, flop])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -248,19 +252,6 @@ def wrapped(lines: Sequence[str], width: int | None) -> str:
         wrapper.subsequent_indent = wrapper.initial_indent + "    "
         rows += wrapper.wrap(line.strip()) or [""]
     return "\n".join(rows)
-
-
-def _texts_of_row(weighed: WeighedCandidate) -> list[str]:
-    """Return the texts of a row of the table."""
-    name = weighed.candidate.name
-    return [
-        name,
-        f"{weighed.loss:.3f}",
-        "" if name == CONTINUE else f"{weighed.gain:.3f}",
-        percent(weighed.probability),
-        f"{weighed.expected_regret:.3f}",
-        f"{weighed.candidate.compute:.2g}",
-    ]
 
 
 def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None) -> tuple[str, ...]:
