@@ -10,7 +10,8 @@ from studies.decisions import single_threaded
 from toposcale.datasets.contestants import CONTESTANTS, JOINT
 from toposcale.forecasting import evaluation
 from toposcale.forecasting.decision.decision_points import SHARES
-from toposcale.forecasting.evaluation import Estimator, Known
+from toposcale.forecasting.evaluation import Known
+from toposcale.forecasting.laws.law import Estimator
 from toposcale.forecasting.laws.prior_table import LearntJoint
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.laws.record import RECORD_KEY, size_decade

@@ -6,7 +6,7 @@ Every method is an estimator: `make(name, family).fit(run, others).predict(targe
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from toposcale.analysis.training_runs import features_of
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.forecasting.laws.chinchilla import Chinchilla
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.law import Estimator
 from toposcale.forecasting.laws.multi_power_law import MultiPowerLaw, refuse_unknown_schedule
 from toposcale.forecasting.laws.power_law import PowerLaw
 from toposcale.forecasting.laws.prediction import Prediction
@@ -104,16 +105,6 @@ def _line(x: np.ndarray, y: np.ndarray) -> _Line:
     return _Line(slope, residual / float(np.sqrt(spread)), residual)
 
 
-class Forecaster(Protocol):
-    """Protocol of the forecasting methods: estimators with `fit` and `predict`."""
-
-    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
-        """Fit the method to a run and others of its family, each as it stands, or raise NoForecast."""
-
-    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
-        """Return the forecasts of losses, or raise NoForecast."""
-
-
 class JointForecaster(Joint):
     """Forecaster `joint`: the law of the run's family, where the schedule is known and its intervals hold."""
 
@@ -131,7 +122,7 @@ class Combined:
     """
 
     def __init__(self) -> None:
-        self.forecasters: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
+        self.forecasters: tuple[Estimator, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit both forecasters."""
@@ -159,10 +150,10 @@ class Method(NamedTuple):
 
     description: str  # its name in sentences
     reads: str  # the most informative of what it reads: loss, size, norm, topology, everything
-    make: Callable[[Family], Forecaster]  # an estimator from the family
+    make: Callable[[Family], Estimator]  # an estimator from the family
 
 
-def _ridge(kind: str) -> Callable[[Family], Forecaster]:
+def _ridge(kind: str) -> Callable[[Family], Estimator]:
     return lambda family: Ridge(kind, family.beginnings, family.finished)
 
 
@@ -189,7 +180,7 @@ NO_FAMILY = Family()
 """No other runs."""
 
 
-def make(method: str, family: Family = NO_FAMILY) -> Forecaster:
+def make(method: str, family: Family = NO_FAMILY) -> Estimator:
     """Make the forecaster of this name in `METHODS`, not fitted."""
     if method not in METHODS:
         raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
@@ -207,7 +198,7 @@ def default_method(training: TrainingRun) -> str:
     return JOINT if training.schedule.is_known else POWER_LAW
 
 
-def forecast(forecaster: Forecaster, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Prediction:
+def forecast(forecaster: Estimator, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Prediction:
     """Forecast the final loss of a run; a prediction with only a reason where there is none, or an implausible one.
 
     others: runs as they stand; those of other families are not read.

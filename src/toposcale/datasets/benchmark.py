@@ -22,7 +22,6 @@ from toposcale import forecasting
 from toposcale.datasets.published_runs import PublishedRuns
 from toposcale.forecasting.decision.picture import finish, new_figure
 from toposcale.forecasting.evaluation import (
-    Estimator,
     Judged,
     Known,
     Subjects,
@@ -38,6 +37,7 @@ from toposcale.forecasting.evaluation import (
     tasks_of,
 )
 from toposcale.forecasting.laws import priors
+from toposcale.forecasting.laws.law import Estimator
 from toposcale.forecasting.results import Result
 from toposcale.io.errors import UserError
 from toposcale.io.files import atomic_write, finite_or_none

@@ -13,7 +13,8 @@ from toposcale.datasets.contestants import CHEAP, CONTESTANTS
 from toposcale.datasets.published_runs import load_published_runs
 from toposcale.forecasting import results
 from toposcale.forecasting.decision.decision_points import SHARES
-from toposcale.forecasting.evaluation import Estimator, Known
+from toposcale.forecasting.evaluation import Known
+from toposcale.forecasting.laws.law import Estimator
 from toposcale.io.errors import UserError
 
 SEEN = "seen"

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from toposcale.forecasting.evaluation import Estimator
 from toposcale.forecasting.laws.annealing_area import AnnealingArea
 from toposcale.forecasting.laws.baselines import LastValue, PurePowerLaw, SourcesChinchilla
 from toposcale.forecasting.laws.collapse import Collapse
 from toposcale.forecasting.laws.functional_scaling_law import FunctionalScalingLaw
+from toposcale.forecasting.laws.law import Estimator
 from toposcale.forecasting.laws.multi_power_law import MultiPowerLaw
 from toposcale.forecasting.laws.one_run import OneRun
 from toposcale.forecasting.laws.power_law import PowerLaw

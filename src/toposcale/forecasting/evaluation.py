@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
 from time import process_time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from toposcale.forecasting.decision.advice import refuse_choice
 from toposcale.forecasting.decision.candidates import CONTINUE, Decision, WeighedCandidate, decide
 from toposcale.forecasting.decision.decision_points import SHARES, DecisionPoint, Start, judged_points, judged_runs
 from toposcale.forecasting.laws.joint import LEAST_SIZE_RATIO, Joint
-from toposcale.forecasting.laws.law import Law
+from toposcale.forecasting.laws.law import Estimator, Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.published_run import CONSTANT, PublishedRun
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
@@ -55,20 +55,6 @@ class Known(StrEnum):
 
     ALONE = "alone"
     ONE_SMALLER = "one smaller run known"
-
-
-class Estimator(Protocol):
-    """Protocol of the laws that are judged.
-
-    A law may also have `learn(runs, left_out)`, which is called first with the finished runs of all other sources and the
-    name of the source that is left out.
-    """
-
-    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Any:
-        """Fit the law to a run as it stands and to finished runs of its family, or raise NoForecast."""
-
-    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
-        """Return the forecasts of losses, or raise NoForecast, such as for a target of another size."""
 
 
 class Judged(NamedTuple):

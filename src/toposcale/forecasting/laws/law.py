@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,6 +39,20 @@ class ForecastCurve(NamedTuple):
     loss: list[float]
     low: list[float]
     high: list[float]
+
+
+class Estimator(Protocol):
+    """Protocol of the laws that are judged, and of the forecasting methods of a run of the workflow.
+
+    A law may also have `learn(runs, left_out)`, which is called first with the finished runs of all other sources and the
+    name of the source that is left out.
+    """
+
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Any:
+        """Fit the law to a run as it stands and to finished runs of its family, or raise NoForecast."""
+
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Return the forecasts of losses, or raise NoForecast, such as for a target of another size."""
 
 
 class Law(ABC):
