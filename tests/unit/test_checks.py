@@ -9,9 +9,9 @@ from made_runs import changed
 from planted_laws import run, wsd
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
-from toposcale.forecasting.decision.reasons import CONFIDENT
+from toposcale.forecasting.decision.reasons import CONFIDENT, looks_smoothed, smoothing_assumption
 from toposcale.forecasting.laws.published_law import refuse_young
-from toposcale.forecasting.runs.checks import looks_smoothed, metric_rises, smoothing_unknown_because
+from toposcale.forecasting.runs.checks import metric_rises
 from toposcale.forecasting.runs.curves import is_dip, is_excursion, is_moving_average, rise
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
@@ -160,7 +160,7 @@ def test_a_short_or_heavy_moving_average_is_no_independent_noise(rows, least, we
         log = {"step": steps, "loss": losses}
         schedule = LearningRateSchedule.of_log(FINAL, [], [], warmup_steps=0)
         training = TrainingRun.of(RunFacts("m", 1000, 10.0), schedule, log, {})
-        return looks_smoothed(training) or bool(smoothing_unknown_because(training))
+        return looks_smoothed(training) or bool(smoothing_assumption(training))
 
     raw = [falling(steps, 0.05, seed) for seed in range(60)]
     assert np.mean([is_called_smoothed(smoothed(losses, weight)) for losses in raw]) >= least

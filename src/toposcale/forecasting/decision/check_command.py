@@ -10,12 +10,11 @@ import numpy as np
 import toposcale
 from toposcale.forecasting import results
 from toposcale.forecasting.decision.picture import new_figure
-from toposcale.forecasting.decision.reasons import SMOOTHED, unit_remarks
+from toposcale.forecasting.decision.reasons import SMOOTHED, looks_smoothed, smoothing_assumption, unit_remarks
 from toposcale.forecasting.decision.run_options import add_option, curve_file
-from toposcale.forecasting.decision.wording import NOT_SMOOTHED
 from toposcale.forecasting.laws.joint import refuse_run
 from toposcale.forecasting.logs.loss_curves import LossCurve
-from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
+from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.facts import FACTS, CountParameters, FactKind, RunFacts, StatedFacts, refuse_unknown
 from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.forecasting.runs.run_input import NEEDED, CurveInput, RunInput, without_none
@@ -162,8 +161,8 @@ def _lines(run_input: RunInput, name: str, run: TrainingRun | None) -> Iterator[
     yield from (f"  note: {remark}: is it the loss of a language model?" for remark in unit_remarks(run))
     if looks_smoothed(run):
         yield f"  note: {SMOOTHED}"
-    elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):
-        yield f"  {'assumed':<15} {NOT_SMOOTHED}: {because}"
+    elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (assumption := smoothing_assumption(run)):
+        yield f"  {'assumed':<15} {assumption}"
 
 
 def _columns(curve: LossCurve, name: str) -> Iterator[str]:

@@ -19,10 +19,10 @@ from toposcale.forecasting.amounts import number
 from toposcale.forecasting.decision import differences, run_options
 from toposcale.forecasting.decision.differences import MATERIAL_DIFFERENCE, Axis, Difference, End, SpeedUp
 from toposcale.forecasting.decision.picture import draw_comparison
-from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
+from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons, looks_smoothed
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.results import MappedResult
-from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve
+from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.facts import CountParameters, StatedFacts, option
 from toposcale.forecasting.runs.run_input import CurveInput, input_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from toposcale.forecasting.decision.candidates import Decision
 from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import OPTIMIZER_OFFSETS, SIZES_KNOWN, decades_away
 from toposcale.forecasting.laws.record import MIN_FORECASTS, record_of
-from toposcale.forecasting.runs import checks
+from toposcale.forecasting.runs.checks import CHECKABLE_POINTS, USUAL_WARMUPS, in_early_steps, is_checkable
+from toposcale.forecasting.runs.curves import after_warmup, binned, is_moving_average
 from toposcale.forecasting.runs.facts import USUAL_ASPECT_RATIOS, is_usual_aspect_ratio
+from toposcale.forecasting.runs.series import difference_autocorrelation
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 CONFIDENT = 0.9
@@ -26,6 +30,18 @@ MAX_CONFIDENT_ERROR = 3.0
 UNMEASURED_SIZES = 3.01e5, 1e7
 """Range of the numbers of parameters in which no run was at hand to measure the coverage on."""
 
+LARGEST_DEPARTURE = 0.03
+"""Largest increase of validation minus training loss, nats, from the middle half of a curve to its last quarter."""
+
+LOWEST_LOSS = 0.1
+"""Nats per token: a loss near zero means memorisation."""
+
+MIN_NOISY_ROWS = 40
+"""Rows from which their noise tells whether they are smoothed."""
+
+CRITICAL_DEVIATION = 2.33
+"""One-sided 1% quantile of a standard normal."""
+
 NO_CHOICE = "there is nothing to choose between"
 NOT_STARTED = (
     "the run has not started: a published scaling law, which knows neither data nor schedule, is the only source"
@@ -33,6 +49,7 @@ NOT_STARTED = (
 
 ADAPTER = "the weights there are an adapter, and the law is for pretraining from scratch"
 SMOOTHED = "the log moves like a moving average: give the losses as they were measured"
+_NOT_SMOOTHED = "the losses are as they were measured, not a moving average, which could not be checked"
 
 PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
 
@@ -97,7 +114,7 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
 
 def unit_remarks(run: TrainingRun) -> Iterator[str]:
     """Yield that the loss is far too low for text, where it is."""
-    if run.loss_curve.level < checks.LOWEST_LOSS:
+    if run.loss_curve.level < LOWEST_LOSS:
         yield f"a loss of {run.loss_curve.level:.4g} can hardly be in nats per token"
 
 
@@ -112,7 +129,7 @@ def _forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because}"
     if run.schedule.warmup_assumed:
         yield "whether the learning rate had a warm-up is unknown"
-    if not checks.is_checkable(run):
+    if not is_checkable(run):
         yield "the curve has too few points after the warm-up to check the law on it"
     yield from unit_remarks(run)
     yield from coverage_remarks(run)
@@ -127,9 +144,43 @@ def _forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield f"no published run that the law knows was under {optimizer}"
     if run.facts.adapter_of:
         yield ADAPTER
-    if checks.in_early_steps(run):
-        yield f"fewer than {checks.USUAL_WARMUPS} warm-ups have passed"
-    if checks.validation_departs(run):
+    if in_early_steps(run):
+        yield f"fewer than {USUAL_WARMUPS} warm-ups have passed"
+    if validation_departs(run):
         yield "the validation loss no longer follows the training loss"
-    if checks.looks_smoothed(run):
+    if looks_smoothed(run):
         yield SMOOTHED
+
+
+def validation_departs(run: TrainingRun) -> bool:
+    """Return whether the validation loss departs from the training loss, as when a text is repeated often."""
+    steps, losses = binned(run.steps, run.losses, run.schedule)
+    metric = run.metric_curve.since(run.loss_curve.steps.min(initial=1))
+    if run.forecasts_training_loss or min(len(steps), len(metric.steps)) < CHECKABLE_POINTS:
+        return False
+    excess = metric.losses - np.interp(np.log(metric.steps), np.log(steps), losses)
+    quarter = len(excess) // 4
+    return bool(np.median(excess[-quarter:]) - np.median(excess[quarter:-quarter]) > LARGEST_DEPARTURE)
+
+
+def looks_smoothed(run: TrainingRun) -> bool:
+    """Return whether the log moves like the moving average of a tracker, not like losses of single batches."""
+    # Losses of a fixed text are smooth by themselves.
+    return run.forecasts_training_loss and is_moving_average(run.logged)
+
+
+def smoothing_assumption(run: TrainingRun) -> str:
+    """Return that the losses are taken for unsmoothed, and why that is unknown; "" if known, or if they are not forecast.
+
+    The null hypothesis is independent noise around a smooth curve: an autocorrelation of the differences of -1/2, with a
+    variance of 1 / (2 rows). Losses of a fixed text, and means of many batches, may be as smooth as an average.
+    """
+    losses = after_warmup(run.steps, run.losses, run.schedule)
+    if losses.is_empty or not run.forecasts_training_loss or looks_smoothed(run):
+        return ""
+    if (n_rows := len(losses.steps)) < MIN_NOISY_ROWS:
+        return f"{_NOT_SMOOTHED}: {n_rows} rows are too few to tell"
+    correlation = difference_autocorrelation(*losses)
+    if correlation <= -0.5 + CRITICAL_DEVIATION * np.sqrt(0.5 / n_rows):
+        return ""
+    return f"{_NOT_SMOOTHED}: the autocorrelation of their differences is {correlation:.2f}, that of independent noise -0.5"

@@ -17,7 +17,7 @@ from toposcale.forecasting.decision.candidates import (
 )
 from toposcale.forecasting.decision.decay import COOLDOWN, DecayDecision
 from toposcale.forecasting.decision.on_track import Reference, Track
-from toposcale.forecasting.decision.reasons import NO_CHOICE, UNMEASURED_SIZES, to_check
+from toposcale.forecasting.decision.reasons import NO_CHOICE, UNMEASURED_SIZES, smoothing_assumption, to_check
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
@@ -31,8 +31,6 @@ NAME_ANOTHER_SIZE = (
     "To compare, name another size (--sizes; in a run an entry of `kind: planned`, or a multiple in decision.multiples), "
     f"of which the compute that is left pays for at least {SHORTEST_START} steps"
 )
-
-NOT_SMOOTHED = "the losses are as they were measured, not a moving average, which could not be checked"
 
 NEGLIGIBLE_REGRET = 0.005
 """Expected regret, nats, below which a choice is not worth waiting for."""
@@ -269,8 +267,8 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
     yield from run.notes
     if run.level_shift and not run.rests_on_shift:
         yield run.shift_remark
-    if because := checks.smoothing_unknown_because(run):
-        yield f"{NOT_SMOOTHED}: {because}"
+    if assumption := smoothing_assumption(run):
+        yield assumption
     yield "compute is 6 x parameters x tokens, in FLOP"
     if np.isnan(run.facts.unique_tokens):
         yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"

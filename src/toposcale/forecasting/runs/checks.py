@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from toposcale.forecasting.runs.curves import after_warmup, binned, is_moving_average, is_outlier, is_spike, rise
+from toposcale.forecasting.runs.curves import binned, is_outlier, is_spike, rise
 from toposcale.forecasting.runs.facts import Provenance
-from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
+from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast, did_you_mean
 
@@ -30,14 +30,8 @@ MIN_DECREASE = 0.04
 DECREASE_IN_ERRORS = 3.0
 """Least decrease of the loss for each tenfold of steps in standard errors."""
 
-LARGEST_DEPARTURE = 0.03
-"""Largest increase of validation minus training loss, nats, from the middle half of a curve to its last quarter."""
-
 HIGHEST_LOSS = 14.0
 """Nats per token: a uniform guess among a million tokens costs 13.8."""
-
-LOWEST_LOSS = 0.1
-"""Nats per token: a loss near zero means memorisation."""
 
 NEXT_TOKEN = frozenset(("nexttoken", "nexttokenprediction", "causal", "causallm", "clm", "autoregressive"))
 """Names of the objective that the law was learnt from, in letters."""
@@ -181,36 +175,6 @@ def broken_steps(run: TrainingRun) -> np.ndarray:
     return run.steps[rows_after_last if lost else rows_after_last[~np.isnan(run.losses[rows_after_last])]]
 
 
-def looks_smoothed(run: TrainingRun) -> bool:
-    """Return whether the log moves like the moving average of a tracker, not like losses of single batches."""
-    # Losses of a fixed text are smooth by themselves.
-    return run.forecasts_training_loss and is_moving_average(run.logged)
-
-
-MIN_NOISY_ROWS = 40
-"""Rows from which their noise tells whether they are smoothed."""
-
-CRITICAL_DEVIATION = 2.33
-"""One-sided 1% quantile of a standard normal."""
-
-
-def smoothing_unknown_because(run: TrainingRun) -> str:
-    """Return why it is unknown whether the losses of the log are smoothed; "" if known, or if they are not forecast.
-
-    The null hypothesis is independent noise around a smooth curve: an autocorrelation of the differences of -1/2, with a
-    variance of 1 / (2 rows). Losses of a fixed text, and means of many batches, may be as smooth as an average.
-    """
-    losses = after_warmup(run.steps, run.losses, run.schedule)
-    if losses.is_empty or not run.forecasts_training_loss or looks_smoothed(run):
-        return ""
-    if (n_rows := len(losses.steps)) < MIN_NOISY_ROWS:
-        return f"{n_rows} rows are too few to tell"
-    correlation = difference_autocorrelation(*losses)
-    if correlation <= -0.5 + CRITICAL_DEVIATION * np.sqrt(0.5 / n_rows):
-        return ""
-    return f"the autocorrelation of their differences is {correlation:.2f}, that of independent noise -0.5"
-
-
 def is_checkable(run: TrainingRun) -> bool:
     """Return whether a curve has enough points after the warm-up for its first half to forecast the second."""
     points = len(run.loss_curve.steps)
@@ -219,17 +183,6 @@ def is_checkable(run: TrainingRun) -> bool:
         and points >= CHECKABLE_POINTS
         and len(first_half(run).loss_curve.steps) >= CHECKABLE_POINTS // 2
     )
-
-
-def validation_departs(run: TrainingRun) -> bool:
-    """Return whether the validation loss departs from the training loss, as when a text is repeated often."""
-    steps, losses = binned(run.steps, run.losses, run.schedule)
-    metric = run.metric_curve.since(run.loss_curve.steps.min(initial=1))
-    if run.forecasts_training_loss or min(len(steps), len(metric.steps)) < CHECKABLE_POINTS:
-        return False
-    excess = metric.losses - np.interp(np.log(metric.steps), np.log(steps), losses)
-    quarter = len(excess) // 4
-    return bool(np.median(excess[-quarter:]) - np.median(excess[quarter:-quarter]) > LARGEST_DEPARTURE)
 
 
 def in_early_steps(run: TrainingRun) -> bool:
