@@ -100,7 +100,7 @@ def test_the_tokens_of_a_loss_are_those_whose_loss_it_is():
 @pytest.mark.parametrize(
     ("live", "words"),
     [
-        (run("3k", 3_000, until=0.5), "not known: published runs have 2.5e+07 parameters and more"),
+        (run("3k", 3_000, until=0.5), "not known: published runs have 25M parameters and more"),
         (run("60M", 60_000_000, tokens=np.nan, until=0.5), "not known without the tokens of a step"),
     ],
 )

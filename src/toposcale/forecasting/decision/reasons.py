@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision.candidates import Decision
 from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.laws.joint import Joint
@@ -51,7 +52,7 @@ ADAPTER = "the weights there are an adapter, and the law is for pretraining from
 SMOOTHED = "the log moves like a moving average: give the losses as they were measured"
 _NOT_SMOOTHED = "the losses are as they were measured, not a moving average, which could not be checked"
 
-PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
+PUBLISHED_RANGE = " to ".join(map(amount, SIZES_KNOWN))
 
 
 def coverage_remarks(run: TrainingRun) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision.candidates import (
     BUDGET_USED_UP,
     CONTINUE,
@@ -196,7 +197,7 @@ def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
     if tracks or run.loss_curve.is_empty or run.lowest_loss <= 0:
         return [track(each, run) for each in tracks]
     if run.n_parameters < SIZES_KNOWN[0]:
-        return [f"not known: published runs have {SIZES_KNOWN[0]:.2g} parameters and more"]
+        return [f"not known: published runs have {amount(SIZES_KNOWN[0])} parameters and more"]
     return ["not known without the tokens of a step"]
 
 
