@@ -72,7 +72,8 @@ def main(folder, steps=STEPS):
         optimizer.step()
         if step % EVERY == 0:
             with torch.no_grad():
-                rows.append([MODEL, step, "validation_loss", loss_of(model, validation, fixed).item()])
+                loss = loss_of(model, validation, fixed).item()
+            rows.append([MODEL, step, "validation_loss", f"{loss:.6g}"])
             save_file(model.state_dict(), folder / f"checkpoints/step-{step}.safetensors")
     with (folder / "metrics.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["model", "step", "metric", "value"], *rows])
