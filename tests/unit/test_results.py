@@ -15,7 +15,7 @@ from toposcale.datasets import load_published_runs
 from toposcale.datasets.benchmark import Benchmark, Setting, judge_all
 from toposcale.datasets.contestants import CONTESTANTS
 from toposcale.forecasting import Known
-from toposcale.forecasting.results import Result, write
+from toposcale.forecasting.results import Result, latex, write
 
 CURVE = str(ROOT / "examples/losses.csv")
 FACTS = {"n_parameters": 25e6, "tokens_per_step": 524288}
@@ -109,3 +109,10 @@ def test_commands_print_their_table_in_three_forms(command, tmp_path, monkeypatc
     assert lines[0].startswith(r"\begin{tabular}")
     assert lines[-1] == r"\end{tabular}"
     assert r"_" not in "".join(lines).replace(r"\_", "")
+
+
+def test_latex_prints_steps_in_full():
+    table = pd.DataFrame({"step": [23_904.0, np.nan], "value": [-0.0385210, np.inf], "flop": [2.0**80, 0.5]})
+    rows = [row.replace(" ", "") for row in latex(table).splitlines()]
+    assert r"23904&-0.03852&1.209e+24\\" in rows
+    assert r"&inf&0.5\\" in rows

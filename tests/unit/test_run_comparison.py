@@ -174,9 +174,15 @@ def test_a_last_row_is_no_end_unless_the_last_step_is_known():
 
 def test_compare_runs_names_unknown_learning_rates():
     unknown = compared(curve(), curve(36, seed=1), **RUN)
-    assert unknown.note.startswith("at step 10,000 the learning rate of A and of B is unknown, so confidence is low")
+    assert unknown.note.startswith(
+        "at step 10,000 the learning-rate schedule of A and of B is unknown (no learning rates are logged), so confidence"
+    )
     known = {**curve(36), "learning_rate": np.full(len(STEPS), 1e-3)}
     assert " of A is unknown" in compared(curve(), {"curve": known, "warmup_steps": 100}, **RUN).note
+    begun_late = {name: np.asarray(values)[30:] for name, values in known.items()}
+    note = compared(begun_late, begun_late, **RUN).note
+    assert "(the learning rates before step " in note
+    assert "give the schedule, or warmup_steps if the warm-up ends there)" in note
     finished = compared(curve(), curve(36, seed=1), **FINISHED)
     assert finished.note == ""
     assert finished.is_confident

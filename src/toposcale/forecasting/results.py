@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MAX_WHOLE = 1e9
+"""Number from which on a whole one, such as FLOP, is rounded in a table for a paper."""
+
+
 class Result(ABC):
     """A result as rows, plain JSON, axes, text and HTML."""
 
@@ -152,4 +156,9 @@ def show(result: Result, options: argparse.Namespace, text: str | None = None) -
 
 def latex(table: "pd.DataFrame") -> str:
     """Return a table for a paper."""
-    return table.to_latex(index=table.index.name is not None, escape=True, na_rep="", float_format="%.4g")
+    return table.to_latex(index=table.index.name is not None, escape=True, na_rep="", float_format=_number)
+
+
+def _number(value: float) -> str:
+    """Return a number with four digits, and whole ones such as steps in full."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < MAX_WHOLE else f"{value:.4g}"

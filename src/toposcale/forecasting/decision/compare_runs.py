@@ -272,10 +272,12 @@ def _rate_note(first: TrainingRun, second: TrainingRun, rows: Iterable[Differenc
     runs = first, second
     for row in rows:
         location = _location(row, (first.model, second.model))
-        if unknown := [run.model for run in runs if not run.has_known_rates]:
+        if unknown := [run for run in runs if not run.has_known_rates]:
+            because = "; ".join(dict.fromkeys(run.schedule.unknown_because for run in unknown))
             return (
-                f"{location} the learning rate of {' and of '.join(unknown)} is unknown, so confidence is low: a lower "
-                "loss may come from a lower rate, and is not a difference of the ends"
+                f"{location} the learning-rate schedule of {' and of '.join(run.model for run in unknown)} is unknown "
+                f"({because}), so confidence is low: a lower loss may come from a lower rate, and is not a difference of "
+                "the ends"
             )
         steps = int(row.first_step), int(row.second_step)
         shares = [run.schedule.rate_at(step) / run.schedule.peak_rate for run, step in zip(runs, steps, strict=True)]
