@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fingerprint import fingerprint
+from digests import fingerprint
 from toposcale.checkpoints import Inspection, Sizes, content_hash, files_of, inspect
 from toposcale.io.files import read_noted, write_text
 from toposcale.io.weight_files import may_hold_weights

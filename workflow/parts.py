@@ -1,26 +1,28 @@
-"""Inputs and outputs of the jobs of a run, part by part: the input, params and resource functions of its rules.
+"""Inputs and outputs of the jobs of a run: the input, params and resource functions of its rules, and its tables.
 
 A rule that takes seconds or needs the network is a `localrule`: it runs where Snakemake runs, not on a node of a cluster.
 """
 
 import errno
 from collections.abc import Callable, Collection, Iterable
-from functools import cached_property
 from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from digests import Job
-from paths import files_of_models
-from plan import Plan
-from producers import ALL, checkpoint_name, step_of, training_rules
+from digests import Digests, Job
+from paths import ALL, LIBRARY, checkpoint_name, files_of_models, step_of, training_rules
+from plan import Plan, training_settings
+from toposcale import analysis, reproduction
 from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds
+from toposcale.figures import FIGURES
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_noted
 from toposcale.monitor.folder import KINDS, Folder
 from toposcale.training import corpus
+
+ANALYSES = analysis.ANALYSES | reproduction.ANALYSES
 
 Input = str | list[str]
 """Files that a job reads under one name: one, or a list."""
@@ -61,28 +63,15 @@ class Inputs:
             **{name: plan.inspections.tokenizer(name) for entry in settings if (name := entry.get("tokenizer"))},
         }
 
-    @cached_property
-    def jobs(self) -> dict[str, list[Job]]:
-        """The jobs of each rule on models that makes files with a digest; a live monitor makes its own files."""
-        plan, work = self.plan, self.plan.work
-        sources = {"weight_features": "weights", "embeddings": "embeddings", "loss_landscape": "landscape"}
-        models_of_rules: dict[str, tuple[str, Iterable[str]]] = {
-            **{rule: ("training", models) for rule, (_, models) in self.training_rules.items()},
-            **{rule: (source, [*work[source].steps]) for rule, source in sources.items()},
-        }
-        jobs = {
-            rule: [Job(rule, *job) for job in work[source].jobs(name for name in models if name not in plan.monitored)]
-            for rule, (source, models) in models_of_rules.items()
-        }
-        of_models: dict[str, Iterable[str]] = {
-            "training_log": [name for name in plan.trained if name not in work["training"].whole],
-            "diagram_distances": plan.moving,
-            "trajectory": plan.with_trajectory,
-            "training_path": plan.with_path,
-            "schedule_file": plan.schedule_files,
-            "loss_table": plan.loss_curves,
-        }
-        return jobs | {rule: [Job(rule, model) for model in models] for rule, models in of_models.items()}
+    @property
+    def features(self) -> list[str]:
+        """Features of the checkpoints of all sources, distances between them, and features of the trajectories."""
+        plan = self.plan
+        return [
+            *chain.from_iterable(self.parts(source, self.paths.features) for source in plan.sources),
+            *files_of_models(self.paths.distances, plan.moving),
+            *files_of_models(self.paths.trajectory_features, plan.with_trajectory),
+        ]
 
     @property
     def metrics(self) -> list[str]:
@@ -278,6 +267,85 @@ class Inputs:
             return int(base + increase / 1e6) * attempt
 
         return resource
+
+
+class RunTables:
+    """The tables and figures of a run, and what its analyses read and make.
+
+    gathered: tables that only gather what producers make; every run has features, the others where something makes them.
+    analyses: those of this run.
+    tables: the files of the tables, by name.
+    files: inputs of analyses and figures, by name.
+    figures: those whose tables and features this run has.
+    with_csv: tables that are written as CSV too.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        plan, config = inputs.plan, inputs.plan.config
+        self._inputs, self._table = inputs, inputs.paths.table
+        gathered = {
+            "features": True,
+            "diagrams": plan.embedded or plan.landscaped,
+            **dict.fromkeys(("surfaces", "densities", "profiles"), plan.landscaped),
+            **dict.fromkeys(("path_surfaces", "trajectories"), plan.with_path),
+        }
+        self.gathered = [table for table, makers in gathered.items() if makers]
+        required_settings = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
+        analyses = analysis.ANALYSES | (reproduction.ANALYSES if config["reproduces"] else {})
+        self.analyses = {name: entry for name, entry in analyses.items() if required_settings.get(name, True)}
+        made_by_analyses = [table for entry in self.analyses.values() for table in entry.makes]
+        names = [*self.gathered, "vectors", "metrics", "models", "schedules", "warnings", *made_by_analyses]
+        self.tables = {name: self._table(name) for name in names}
+        self.with_csv = ["warnings", *made_by_analyses]
+        self.files: dict[str, str | list[str]] = {
+            "published": str(LIBRARY / "toposcale/reproduction/published_values.csv"),
+            "training": [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]],
+            "all_features": self.tables["features"],
+            **self.tables,
+        }
+        sources = {"metrics", *plan.sources}  # every run has metrics
+        self.figures = {
+            name: figure
+            for name, figure in FIGURES.items()
+            if set(figure.tables) <= set(self.files) and figure.source in sources
+        }
+
+    def read_by(self, name: str) -> dict[str, str | list[str]]:
+        """Return the input of an analysis, by name."""
+        return {table: self.files.get(table, self._table(table)) for table in ANALYSES[name].reads}
+
+    def made_by(self, name: str) -> dict[str, str]:
+        """Return the output of an analysis, by name: its tables, as CSV too."""
+        tables = ANALYSES[name].makes
+        csv = {f"{table}_csv": self._inputs.paths.csv(table) for table in tables}
+        return {table: self._table(table) for table in tables} | csv
+
+    @property
+    def read_by_figures(self) -> dict[str, str | list[str]]:
+        """The input of the figures, by name."""
+        return {table: self.files[table] for figure in self.figures.values() for table in figure.tables}
+
+    def params(self, name: str, digests: Digests) -> dict[str, Any]:
+        """Return the params of the rule of an analysis: what it is made with, its name and its settings."""
+        made_with = digests.params(name, "analyse.py", ANALYSES[name].module)
+        return {**made_with, "analysis": name, "settings": self.settings(name)}
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """Return the settings of an analysis, by the name of their argument."""
+        config = self._inputs.plan.config
+        settings = {
+            **config["statistics"],
+            "tasks": config["metrics"]["tasks"],
+            "fractions": config["forecasts"]["fractions"],
+            "score_metrics": config["forecasts"]["metrics"],
+            "loss_metric": config["forecasts"]["loss"],
+            "decision": {key: config["decision"][key] for key in ("remaining", "multiples")},
+            "training_settings": training_settings(config["training"]),
+            "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
+            "seeds": config["seeds"],
+            "reproduces": config["reproduces"],
+        }
+        return {key: settings[key] for key in ANALYSES[name].settings}
 
 
 def on_attempt(amount: int) -> Callable[[Job, int], int]:

@@ -1,8 +1,13 @@
-"""Paths: where a run keeps each kind of file, as patterns with wildcards, and where the project is."""
+"""Where a run keeps each kind of file, as patterns with wildcards, and how its work is cut into jobs that write them."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import NamedTuple
+
+STEP_DIGITS = 8
+ALL = "all"
+"""What {checkpoints} stands for in the names of files of all checkpoints of a model."""
 
 ROOT = Path(__file__).resolve().parent.parent
 """The folder of the project, or of the workflow in an installed toposcale."""
@@ -13,7 +18,7 @@ LIBRARY = ROOT / "src" if (ROOT / "src").is_dir() else ROOT.parents[1]
 
 @dataclass(frozen=True)
 class Paths:
-    """Path patterns of a run, with its folder in front; `producers.Producer` says what {checkpoints} stands for."""
+    """Path patterns of a run, with its folder in front; `Producer` says what {checkpoints} stands for."""
 
     run: str
 
@@ -64,7 +69,7 @@ class Paths:
     def of(cls, name: str) -> "Paths":
         """Return the patterns of the run of a name, relative to the working directory."""
         run = f"results/{name}"
-        return cls(run, **{field.name: f"{run}/{field.default}" for field in fields(cls) if field.name != "run"})
+        return cls(run, **{entry.name: f"{run}/{entry.default}" for entry in fields(cls) if entry.name != "run"})
 
     def table(self, name: str) -> str:
         """Return the Parquet file of a table."""
@@ -73,6 +78,96 @@ class Paths:
     def csv(self, name: str) -> str:
         """Return the CSV file of a table."""
         return f"{self.tables}/{name}.csv"
+
+
+@dataclass(frozen=True)
+class Producer:
+    """The work of a rule that trains or measures, cut into jobs that write one file of each kind.
+
+    The part of a model's checkpoints that a job does stands in the names of its files as {checkpoints}: `all` of them, or
+    so many from one on (`step-00000100`).
+
+    steps: the checkpoints, by model.
+    whole: the models of which one job does all checkpoints.
+    batches: how many consecutive checkpoints of other models a job does, one if left out.
+    monitor_folders: by model, with files of one checkpoint under the names that a run gives them.
+    run: the folder of the run, with which patterns begin.
+    """
+
+    steps: Mapping[str, tuple[int, ...]]
+    whole: Set[str] = frozenset()
+    batches: Mapping[str, int] = field(default_factory=dict)
+    monitor_folders: Mapping[str, str] = field(default_factory=dict)
+    run: str = ""
+
+    def steps_of(self, model: str, checkpoints: str) -> list[int]:
+        """Return the checkpoints that a job does."""
+        steps = self.steps[model]
+        if checkpoints == ALL:
+            return list(steps)
+        first = steps.index(step_of(checkpoints))
+        return list(steps[first : first + self.batches.get(model, 1)])
+
+    def jobs(self, models: Iterable[str] | None = None) -> list[tuple[str, str]]:
+        """Return the model and the checkpoints of all jobs, or of those on some models."""
+        return [
+            (model, checkpoints)
+            for model in (self.steps if models is None else models)
+            for checkpoints in (
+                [ALL] if model in self.whole else map(checkpoint_name, self.steps[model][:: self.batches.get(model, 1)])
+            )
+        ]
+
+    def file(self, pattern: str, model: str, checkpoints: str, **wildcards: str) -> str:
+        """Return the file of a pattern with {model} and {checkpoints}."""
+        name = pattern.removeprefix(self.run).format(model=model, checkpoints=checkpoints, **wildcards)
+        return self.monitor_folders.get(model, self.run) + name
+
+    @property
+    def job_title(self) -> str:
+        """Pattern of the checkpoints that a job does, for its message."""
+        several = any(batch > 1 for batch in self.batches.values())
+        return "from {wildcards.checkpoints} on" if several else "{wildcards.checkpoints}"
+
+    def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
+        """Return the files of all jobs, or of those on some models."""
+        return [self.file(pattern, *job, **wildcards) for job in self.jobs(models)]
+
+
+class TrainingRule(NamedTuple):
+    """Names of the checkpoints that a job of a rule leaves, and the models that it trains."""
+
+    outputs: tuple[str, ...]
+    models: list[str]
+
+
+def training_rules(work: Producer) -> dict[str, TrainingRule]:
+    """Return the rules that train, by name: train, train_2 ...
+
+    A checkpoint a job, one rule serves all. A model a job, Snakemake wants a list of the checkpoints that the job makes, so
+    models with different checkpoints have rules of their own.
+    """
+    any_checkpoint = ("{checkpoints}",)
+    models: dict[tuple[str, ...], list[str]] = {} if work.whole else {any_checkpoint: []}
+    for model, steps in work.steps.items():
+        models.setdefault(tuple(map(checkpoint_name, steps)) if work.whole else any_checkpoint, []).append(model)
+    rules = enumerate(sorted(models.items()), 1)
+    return {f"train_{number}" if number > 1 else "train": TrainingRule(*rule) for number, rule in rules}
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of one checkpoint; padded, so that names sort as numbers do."""
+    return f"step-{step:0{STEP_DIGITS}d}"
+
+
+def step_of(name: str) -> int:
+    """Return the step of the checkpoint of a name, or of the first that a job does."""
+    return int(name.removeprefix("step-"))
+
+
+def jobs_of_models(models: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the model and the checkpoints of jobs that do all checkpoints of a model."""
+    return [(model, ALL) for model in models]
 
 
 def files_of_models(pattern: str, models: Iterable[str]) -> list[str]:

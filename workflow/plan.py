@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import sweep
 from inspections import Inspections
-from paths import Paths
-from producers import STEP_DIGITS, Producer
+from paths import STEP_DIGITS, Paths, Producer
 from toposcale.checkpoints import FolderSource, Inspection, inspect, model_kinds, saved_numbers
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.runs.learning_rate_schedule import longest_warmup

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-import fingerprint
+import digests
 from oldest import copy_distributed
 from paths import ROOT
 
@@ -204,7 +204,7 @@ def test_toposcale_run_works_in_an_empty_folder_without_a_clone(with_workflow, t
 def test_fingerprints_are_those_of_the_clone(with_workflow, tmp_path):
     """What was made in a clone is not made again by the wheel."""
     [folder] = with_workflow.glob("lib/python3*/site-packages/toposcale/_workflow")
-    program = "import fingerprint, sys; print(*map(fingerprint.fingerprint, sys.argv[1:]))"
+    program = "import digests, sys; print(*map(digests.fingerprint, sys.argv[1:]))"
     names = [path.name for path in sorted((ROOT / "scripts").glob("*.py"))]
     done = run(
         with_workflow / "bin/python",
@@ -213,7 +213,7 @@ def test_fingerprints_are_those_of_the_clone(with_workflow, tmp_path):
         *names,
         folder=tmp_path,
     )
-    assert done.stdout.split() == [fingerprint.fingerprint(name) for name in names]
+    assert done.stdout.split() == [digests.fingerprint(name) for name in names]
 
 
 def watched(toposcale, folder, *command):

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import fingerprint
+import digests
+from parts import ANALYSES, RunTables
 from paths import ROOT
-from run_tables import ANALYSES, RunTables
 
 
 @pytest.fixture
@@ -25,16 +25,16 @@ def project(tmp_path, monkeypatch):
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(fingerprint, "LIBRARY", tmp_path / "src")
-    monkeypatch.setattr(fingerprint, "SCRIPTS", tmp_path / "scripts")
+    monkeypatch.setattr(digests, "LIBRARY", tmp_path / "src")
+    monkeypatch.setattr(digests, "SCRIPTS", tmp_path / "scripts")
 
     def forget():
-        for function in (fingerprint.fingerprint, fingerprint._parsed, fingerprint._files):
+        for function in (digests.fingerprint, digests._parsed, digests._files):
             function.cache_clear()
 
     def current():
         forget()
-        return fingerprint.fingerprint("s.py")
+        return digests.fingerprint("s.py")
 
     forget()
     yield tmp_path, current
@@ -129,11 +129,11 @@ def test_a_name_of_a_package_leads_to_the_module_that_it_is_from(project, script
     root, _ = project
     for name, text in {**PACKAGE, "scripts/t.py": script}.items():
         (root / name).write_text(text)
-    found = fingerprint.reached("t.py") - {root / "scripts/t.py"}
+    found = digests.reached("t.py") - {root / "scripts/t.py"}
     assert sorted(path.relative_to(root / "src/toposcale").with_suffix("").as_posix() for path in found) == modules
 
 
-@pytest.mark.parametrize("package", sorted(fingerprint.LIBRARY.rglob("__init__.py")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("package", sorted(digests.LIBRARY.rglob("__init__.py")), ids=lambda path: path.parent.name)
 def test_to_import_a_package_does_nothing(package):
     """So its code counts where a name that it defines is used, and nowhere else."""
     passive = ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign | ast.AugAssign | ast.FunctionDef
@@ -144,7 +144,7 @@ def test_to_import_a_package_does_nothing(package):
 
 
 def test_the_real_scripts_reach_the_library():
-    assert fingerprint.fingerprint("weight_features.py") != fingerprint.fingerprint("gather.py")
+    assert digests.fingerprint("weight_features.py") != digests.fingerprint("gather.py")
 
 
 def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
@@ -166,6 +166,6 @@ def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
 
 def test_params_of_an_analysis_have_the_code_of_its_script():
     read = []
-    digests = SimpleNamespace(params=lambda name, *code: read.extend(code) or {})
-    RunTables.params(SimpleNamespace(settings=lambda name: {}), "correlations", digests)
+    reader = SimpleNamespace(params=lambda name, *code: read.extend(code) or {})
+    RunTables.params(SimpleNamespace(settings=lambda name: {}), "correlations", reader)
     assert read == ["analyse.py", ANALYSES["correlations"].module]

@@ -13,9 +13,7 @@ import config_reading
 import inspections
 import parts
 import plan
-import run_tables
 import warnings_table
-from digests import Job as Job_of
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 
@@ -324,7 +322,7 @@ def tables_of(tmp_path, monkeypatch):
 
     def of(**keys):
         training = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 1}
-        return run_tables.RunTables(parts.Inputs(plan_of(**{"training": training} | keys)))
+        return parts.RunTables(parts.Inputs(plan_of(**{"training": training} | keys)))
 
     return of
 
@@ -332,19 +330,19 @@ def tables_of(tmp_path, monkeypatch):
 def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
     planned = {"kind": "planned", "n_parameters": 9, "schedule": {"shape": "linear", "peak": 1, "steps": 9}}
     nothing = tables_of(models={"p": planned})
-    assert nothing.parts == {"features": []}
+    assert nothing.gathered == ["features"]
     small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
-    assert set(small.parts) == {"features"}
-    assert small.parts["features"] == [
+    assert small.gathered == ["features"]
+    assert small._inputs.features == [
         f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
     ]
-    assert LANDSCAPE_TABLES.isdisjoint(tables_of().parts)
-    assert set(tables_of(landscape={"enabled": True}).parts) >= LANDSCAPE_TABLES
+    assert tables_of().gathered == ["features", "diagrams"]
+    assert {*tables_of(landscape={"enabled": True}).gathered} == {"features", "diagrams", *LANDSCAPE_TABLES}
 
 
-def test_features_come_from_every_source(tables_of):
-    gathered = tables_of(landscape={"enabled": True}).parts["features"]
-    folders = {tuple(part.split("/")[2:4]) for part in gathered}
+def test_features_come_from_every_source(inputs_of):
+    inputs = inputs_of(models={"a": SIZES}, landscape={"enabled": True})
+    folders = {tuple(part.split("/")[2:4]) for part in inputs.features}
     sources = {"weights", "embeddings", "landscape", "gradients"}
     assert folders == {*(("features", source) for source in [*sources, "trajectory"]), ("distances", "a.parquet")}
 
@@ -388,15 +386,6 @@ def test_tables_read_the_logs_of_all_models_and_the_metrics_of_the_user(tables_o
     log = "results/mine/training/{}.parquet"
     assert found.read_by("forecasts")["training"] == [log.format("a"), log.format("c")]
     assert "results/mine/metrics/tables.parquet" in found._inputs.metrics
-
-
-def test_jobs_of_a_rule_are_those_of_its_models(inputs_of):
-    for jobs, names in (("model", ["all"]), ("checkpoint", [f"step-000000{step}" for step in ("00", "10", "20")])):
-        jobs_of = inputs_of(models={"a": SIZES}, training=TRAINING | {"jobs": jobs}, weights={"jobs": jobs}).jobs
-        for rule in ("train", "weight_features"):
-            assert jobs_of[rule] == [Job_of(rule, "a", name) for name in names]
-        assert jobs_of["training_log"] == [Job_of("training_log", "a")] * (jobs == "checkpoint")
-        assert jobs_of["loss_landscape"] == []
 
 
 def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):

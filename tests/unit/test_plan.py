@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import config_reading
+import paths
 import plan
-import producers
 from config_reading import schema
 from inspections import Inspections
 from paths import ROOT
@@ -55,13 +55,13 @@ def test_work_that_waits_falls_along_a_chain_and_grows_with_the_model():
 
 def test_file_names_sort_as_steps_do():
     steps = [143000, 0, 5, 1000]
-    assert sorted(map(producers.checkpoint_name, steps)) == [producers.checkpoint_name(step) for step in sorted(steps)]
-    assert [producers.step_of(producers.checkpoint_name(step)) for step in steps] == steps
+    assert sorted(map(paths.checkpoint_name, steps)) == [paths.checkpoint_name(step) for step in sorted(steps)]
+    assert [paths.step_of(paths.checkpoint_name(step)) for step in steps] == steps
 
 
 def test_jobs_of_a_checkpoint_and_of_a_model():
     """Of `a` one job does all checkpoints; `b` was published, and has a job a checkpoint."""
-    work = producers.Producer({"a": (0, 10), "b": (5,)}, {"a"})
+    work = paths.Producer({"a": (0, 10), "b": (5,)}, {"a"})
     assert work.files("{source}/{model}/{checkpoints}", source="weights") == [
         "weights/a/all",
         "weights/b/step-00000005",
@@ -74,13 +74,13 @@ def test_jobs_of_a_checkpoint_and_of_a_model():
 
 def test_a_batch_of_checkpoints_is_named_after_its_first():
     steps = tuple(range(0, 70, 10))
-    work = producers.Producer({"a": steps}, batches={"a": 3})
+    work = paths.Producer({"a": steps}, batches={"a": 3})
     assert work.jobs() == [("a", "step-00000000"), ("a", "step-00000030"), ("a", "step-00000060")]
     assert [step for _, checkpoints in work.jobs() for step in work.steps_of("a", checkpoints)] == list(steps)
     assert work.job_title == "from {wildcards.checkpoints} on"
-    assert producers.Producer({"a": steps}, batches={"a": 1}).job_title == "{wildcards.checkpoints}"
+    assert paths.Producer({"a": steps}, batches={"a": 1}).job_title == "{wildcards.checkpoints}"
     # A further checkpoint changes the last job alone.
-    longer = producers.Producer({"a": (*steps, 70)}, batches={"a": 3})
+    longer = paths.Producer({"a": (*steps, 70)}, batches={"a": 3})
     assert longer.jobs() == work.jobs()
     changed = [
         checkpoints
@@ -188,7 +188,7 @@ def test_losses_of_other_steps_than_the_checkpoints_are_refused(tmp_path, monkey
 
 
 def test_files_of_a_live_monitor_are_those_of_its_folder():
-    work = producers.Producer({"a": (0,), "b": (5,)}, monitor_folders={"b": "topology"}, run="results/mine")
+    work = paths.Producer({"a": (0,), "b": (5,)}, monitor_folders={"b": "topology"}, run="results/mine")
     assert work.files("results/mine/features/{model}/{checkpoints}") == [
         "results/mine/features/a/step-00000000",
         "topology/features/b/step-00000005",
@@ -197,12 +197,12 @@ def test_files_of_a_live_monitor_are_those_of_its_folder():
 
 def test_models_with_other_checkpoints_are_trained_by_a_rule_of_their_own():
     steps = {"a": (0, 2), "b": (0, 4), "c": (0, 2)}
-    assert producers.training_rules(producers.Producer(steps)) == {"train": (("{checkpoints}",), ["a", "b", "c"])}
-    assert producers.training_rules(producers.Producer(steps, set(steps))) == {
+    assert paths.training_rules(paths.Producer(steps)) == {"train": (("{checkpoints}",), ["a", "b", "c"])}
+    assert paths.training_rules(paths.Producer(steps, set(steps))) == {
         "train": (("step-00000000", "step-00000002"), ["a", "c"]),
         "train_2": (("step-00000000", "step-00000004"), ["b"]),
     }
-    assert producers.training_rules(producers.Producer({})) == {"train": (("{checkpoints}",), [])}
+    assert paths.training_rules(paths.Producer({})) == {"train": (("{checkpoints}",), [])}
 
 
 def test_a_monitored_model_has_the_steps_and_facts_of_its_folder(tmp_path):

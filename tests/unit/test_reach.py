@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-import fingerprint
+import digests
 from paths import ROOT
 from toposcale import analysis, reproduction
 from toposcale.figures import FIGURES
@@ -40,7 +40,7 @@ NEVER = {
 def reached(script, *names):
     """Modules of the library that a rule depends on, as paths in it."""
     library = ROOT / "src/toposcale"
-    files = fingerprint.reached(f"{script}.py", *names)
+    files = digests.reached(f"{script}.py", *names)
     return {file.relative_to(library).with_suffix("").as_posix() for file in files if file.is_relative_to(library)}
 
 

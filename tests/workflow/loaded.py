@@ -55,8 +55,8 @@ def _load() -> None:
     import snakemake.report
 
     import config_reading
-    import run_tables  # noqa: F401
-    from fingerprint import LIBRARY, SCRIPTS, fingerprint
+    import parts  # noqa: F401
+    from digests import LIBRARY, SCRIPTS, fingerprint
     from toposcale import checkpoints  # noqa: F401
     from toposcale.analysis import lm_eval  # noqa: F401
     from toposcale.forecasting.logs import loss_curves  # noqa: F401

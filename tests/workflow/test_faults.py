@@ -220,7 +220,7 @@ def test_a_damaged_file_is_named_and_never_averaged_in(copy, damage, targets):
     for target in targets:
         (copy.path / target).unlink(missing_ok=True)
     # Snakemake would make a damaged file again if it could tell that it is one; here the jobs that read it must.
-    readers = ["weight_features", "gathered_table", "metrics_table", "scaling"]
+    readers = ["weight_features", "features_table", "metrics_table", "scaling"]
     # One core: two jobs that fail at once may write into one line.
     status, said = faults.run(copy, "--keep-going", "--allowed-rules", *readers, "--", *targets)
     assert status == 1, said

@@ -139,9 +139,6 @@ CHANGES = {
 # Rules that a run does not have any more after a change.
 GONE = {"trajectory.enabled": {"trajectory"}}
 
-# One rule gathers all tables, so its graph leads from each table to every reader; these changes reach the readers of one.
-READERS = {"landscape.path_resolution": {"training_path", "gathered_table", "figures", "report"}}
-
 # Keys that say which models, checkpoints and files there are: the tests below say what each of them does.
 IDENTITY = {
     "run": "another folder: everything is made again",
@@ -334,9 +331,6 @@ def test_a_changed_key_reruns_what_depends_on_it_and_nothing_else(planned, follo
     entering = set(CHANGES[key][1]) | {"resolved_configuration"}  # which leads to the report alone
     left_out = {"all"} | GONE.get(key, set())
     reached = cone(entering, followers)
-    if key in READERS:
-        assert READERS[key] <= reached
-        reached = READERS[key] | {"resolved_configuration"}
     assert set(planned[key]) - {"all"} == reached - left_out
 
 
@@ -366,8 +360,8 @@ def jobs(counts):
 )
 def test_what_is_added_is_made_alone_and_gathered(planned, change, expected):
     assert jobs(planned[change]) == expected
-    gathered = {"gathered_table", "correlations"} & set(planned[change])
-    assert gathered == (set() if change == "embedded as before" else {"gathered_table", "correlations"})
+    gathered = {"features_table", "correlations"} & set(planned[change])
+    assert gathered == (set() if change == "embedded as before" else {"features_table", "correlations"})
 
 
 def test_another_run_makes_everything(planned, followers):

@@ -19,7 +19,8 @@ def table(workspace, name):
 
 def test_the_stage_alone_makes_its_tables_and_no_other_features(workspace):
     planned = with_landscapes(workspace).planned("landscape")
-    assert planned.pop("gathered_table") == 5
+    gathered = ("surfaces", "densities", "profiles", "path_surfaces", "trajectories")
+    assert [planned.pop(f"{name}_table") for name in gathered] == [1] * 5
     assert set(planned) == {"landscape", "corpus", "train", "loss_landscape", "training_path", "trajectory"}
 
 
@@ -85,7 +86,7 @@ def test_weights_that_are_not_finite_are_nan_features_and_a_warning_and_stop_not
     arrays["blocks.0.attention.qkv.weight"][0, 0] = np.nan
     tensor_files.write(path, arrays, metadata)
     assert set(table(run, "surfaces")["step"]) == {0, 40}
-    allowed = ("--allowed-rules", "loss_landscape", "gathered_table")
+    allowed = ("--allowed-rules", "loss_landscape", "surfaces_table")
     run.snakemake("results/small/tables/surfaces.parquet", *allowed)
     for source in ("landscape", "gradients"):
         features = pd.read_parquet(run.results / "features" / source / "one/all.parquet").query("step == 40")["value"]

@@ -144,7 +144,7 @@ def test_what_is_due_is_fetched_again_and_never_more_than_one_is_on_the_disk(hub
     assert [part.read_bytes() for part in parts] == before
     # A checkpoint less: the one before is another one for the distance of the next. One more is fetched alone.
     weights_alone(published, 0, 10, 20, 50, 100)
-    assert published.planned(table) == {"diagram_distances": 1, "gathered_table": 1}
+    assert published.planned(table) == {"diagram_distances": 1, "features_table": 1}
     weights_alone(published, 0, 10, 20, 30, 40, 50, 100)
     assert published.planned(table)["fetch"] == 1
     published.config["models"]["tiny"]["revisions"] = "other{step}"

@@ -34,7 +34,7 @@ def test_without_the_records_of_snakemake_old_and_new_parts_are_not_mixed(undist
     status, said = faults.run(copy, TABLE)
     assert status == 1
     [line] = faults.complaints(said)
-    assert line.startswith(f"toposcale: gathered_table: {PARTS[0]} and 2 more: made with other settings, code or ")
+    assert line.startswith(f"toposcale: features_table: {PARTS[0]} and 2 more: made with other settings, code or ")
     stale = ("results/small/distances", "results/small/features/weights")
     assert line.endswith(f"no record of it; delete {' '.join(stale)}, or all of the run, and run again")
     assert not (copy.path / TABLE).exists()

@@ -2,13 +2,11 @@
 import time
 
 import parts
+import paths
 import plan
-import producers
-from digests import Digests
-from fingerprint import code_of
-from parts import on_attempt
-from paths import ROOT, files_of_models, page_files
-from run_tables import ANALYSES, RunTables
+from digests import Digests, code_of
+from parts import ANALYSES, on_attempt
+from paths import ROOT, files_of_models, jobs_of_models, page_files
 
 START = time.time()
 with environment.mistakes_in_a_line():
@@ -23,15 +21,15 @@ with environment.mistakes_in_a_line():
         PLAN.inspections.save()
         environment.refuse_future(Path(PLAN.paths.run), INPUTS.contents)
 PATHS = PLAN.paths
-TABLES = RunTables(INPUTS)
-DIGESTS = Digests(rules, INPUTS.jobs | TABLES.jobs, INPUTS.contents)
+TABLES = parts.RunTables(INPUTS)
+DIGESTS = Digests(rules, INPUTS.contents)
 
 
 wildcard_constraints:
     model=PLAN.wildcard_regex(PLAN.models),
-    checkpoints=rf"{producers.ALL}|step-\d{{{producers.STEP_DIGITS}}}",
+    checkpoints=rf"{paths.ALL}|step-\d{{{paths.STEP_DIGITS}}}",
     # Analyses write theirs as CSV, too; these are large, and made only where they are asked for.
-    table="|".join([*TABLES.parts, "vectors", "metrics", "models", "schedules"]),
+    table="|".join([*TABLES.gathered, "vectors", "metrics", "models", "schedules"]),
 
 
 environment.prepare(ROOT)

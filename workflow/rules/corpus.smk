@@ -39,7 +39,7 @@ rule schedule_file:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **DIGESTS.params("schedule_file", "schedule_file.py"),
+        **DIGESTS.params("schedule_file", "schedule_file.py", jobs=jobs_of_models(PLAN.schedule_files)),
     message:
         "Learning-rate schedule of {wildcards.model}"
     script:
@@ -60,7 +60,7 @@ rule loss_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **DIGESTS.params("loss_table", "loss_table.py"),
+        **DIGESTS.params("loss_table", "loss_table.py", jobs=jobs_of_models(PLAN.loss_curves)),
         pattern=lambda wildcards: PLAN.models[wildcards.model].losses_pattern,
         steps=lambda wildcards: list(PLAN.models[wildcards.model].steps),
     message:

@@ -22,7 +22,7 @@ rule weight_features:
         mem_mb=INPUTS.by_size(1000, per_matrix=20),
         runtime=INPUTS.by_size(30, per_weight=15e-3),
     params:
-        **DIGESTS.params("weight_features", "weight_features.py"),
+        **DIGESTS.params("weight_features", "weight_features.py", jobs=PLAN.work["weights"].jobs(PLAN.with_weights)),
         settings=PLAN.settings["weights"],
         steps=INPUTS.steps("weights"),
         source=INPUTS.settings("repo", "revisions"),
@@ -59,7 +59,7 @@ rule embeddings:
         runtime=INPUTS.by_size(60, per_weight=60e-3),
         gpu=int(config["embeddings"]["device"] == "cuda"),
     params:
-        **DIGESTS.params("embeddings", "embeddings.py"),
+        **DIGESTS.params("embeddings", "embeddings.py", jobs=PLAN.work["embeddings"].jobs()),
         settings=PLAN.settings["embeddings"],
         steps=INPUTS.steps("embeddings"),
         source=INPUTS.settings("repo", "revisions"),
@@ -88,7 +88,7 @@ rule diagram_distances:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        **DIGESTS.params("diagram_distances", "diagram_distances.py"),
+        **DIGESTS.params("diagram_distances", "diagram_distances.py", jobs=jobs_of_models(PLAN.moving)),
         steps=INPUTS.compared_steps,
         repeats=lambda wildcards: config["embeddings"]["repeats"] if wildcards.model in PLAN.diverging else 0,
     message:
@@ -112,7 +112,7 @@ rule trajectory:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        **DIGESTS.params("trajectory", "trajectory.py"),
+        **DIGESTS.params("trajectory", "trajectory.py", jobs=jobs_of_models(PLAN.with_trajectory)),
         window=config["trajectory"]["window"],
         steps=INPUTS.steps("training"),
     message:

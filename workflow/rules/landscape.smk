@@ -31,7 +31,7 @@ rule loss_landscape:
         runtime=on_attempt(240),
         gpu=int(config["landscape"]["device"] == "cuda"),
     params:
-        **DIGESTS.params("loss_landscape", "loss_landscape.py"),
+        **DIGESTS.params("loss_landscape", "loss_landscape.py", jobs=PLAN.work["landscape"].jobs()),
         settings=PLAN.settings["landscape"],
         steps=INPUTS.steps("landscape"),
         source=INPUTS.settings("repo", "revisions"),
@@ -62,7 +62,7 @@ rule training_path:
         runtime=on_attempt(120),
         gpu=int(config["landscape"]["device"] == "cuda"),
     params:
-        **DIGESTS.params("training_path", "training_path.py"),
+        **DIGESTS.params("training_path", "training_path.py", jobs=jobs_of_models(PLAN.with_path)),
         settings={
             key: config["landscape"][key]
             for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
@@ -83,5 +83,5 @@ rule landscape:
         [
             PATHS.table(table)
             for table in ("surfaces", "densities", "profiles", "path_surfaces", "trajectories")
-            if table in TABLES.parts
+            if table in TABLES.gathered
         ],

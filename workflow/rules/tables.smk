@@ -1,25 +1,95 @@
 # What producers measure, gathered: the tables that every analysis and figure reads; and targets.
 
 
-rule gathered_table:
+rule features_table:
     input:
-        parts=lambda wildcards: TABLES.parts[wildcards.table],
+        parts=INPUTS.features,
     output:
-        PATHS.table("{table}"),
+        PATHS.table("features"),
     log:
-        f"{PATHS.logs}/{{table}}_table.log",
-    wildcard_constraints:
-        table="|".join(TABLES.parts),
+        f"{PATHS.logs}/features_table.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **DIGESTS.params("gathered_table", "gather.py"),
-        table=lambda wildcards: wildcards.table,
+        **DIGESTS.params("features_table", "gather.py"),
+        table="features",
     message:
         "Gathering {params.table}"
     script:
         "../../scripts/gather.py"
+
+
+use rule features_table as diagrams_table with:
+    input:
+        parts=[*INPUTS.parts("embeddings", PATHS.diagrams), *INPUTS.parts("landscape", PATHS.diagrams)],
+    output:
+        PATHS.table("diagrams"),
+    log:
+        f"{PATHS.logs}/diagrams_table.log",
+    params:
+        **DIGESTS.params("diagrams_table", "gather.py"),
+        table="diagrams",
+
+
+use rule features_table as surfaces_table with:
+    input:
+        parts=INPUTS.parts("landscape", PATHS.surfaces),
+    output:
+        PATHS.table("surfaces"),
+    log:
+        f"{PATHS.logs}/surfaces_table.log",
+    params:
+        **DIGESTS.params("surfaces_table", "gather.py"),
+        table="surfaces",
+
+
+use rule features_table as densities_table with:
+    input:
+        parts=INPUTS.parts("landscape", PATHS.densities),
+    output:
+        PATHS.table("densities"),
+    log:
+        f"{PATHS.logs}/densities_table.log",
+    params:
+        **DIGESTS.params("densities_table", "gather.py"),
+        table="densities",
+
+
+use rule features_table as profiles_table with:
+    input:
+        parts=[*INPUTS.parts("landscape", PATHS.profiles), *files_of_models(PATHS.path_profiles, PLAN.with_path)],
+    output:
+        PATHS.table("profiles"),
+    log:
+        f"{PATHS.logs}/profiles_table.log",
+    params:
+        **DIGESTS.params("profiles_table", "gather.py"),
+        table="profiles",
+
+
+use rule features_table as path_surfaces_table with:
+    input:
+        parts=files_of_models(PATHS.path_surfaces, PLAN.with_path),
+    output:
+        PATHS.table("path_surfaces"),
+    log:
+        f"{PATHS.logs}/path_surfaces_table.log",
+    params:
+        **DIGESTS.params("path_surfaces_table", "gather.py"),
+        table="path_surfaces",
+
+
+use rule features_table as trajectories_table with:
+    input:
+        parts=files_of_models(PATHS.trajectories, PLAN.with_path),
+    output:
+        PATHS.table("trajectories"),
+    log:
+        f"{PATHS.logs}/trajectories_table.log",
+    params:
+        **DIGESTS.params("trajectories_table", "gather.py"),
+        table="trajectories",
 
 
 rule vectors_table:

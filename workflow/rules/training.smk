@@ -1,6 +1,6 @@
 # Models of kind gpt: trained one checkpoint a job, or one model a job. The checkpoints have the same bytes.
 IS_WHOLE = bool(PLAN.work["training"].whole)
-TRAINED = producers.ALL if IS_WHOLE else "{checkpoints}"
+TRAINED = paths.ALL if IS_WHOLE else "{checkpoints}"
 
 # A model a job, Snakemake wants a list of the checkpoints that the job makes, so models with different checkpoints have rules
 # of their own: rule train, and, of a sweep over their number, rule train_2 and so on.
@@ -33,7 +33,7 @@ for rule_name, (outputs, models) in INPUTS.training_rules.items():
             runtime=on_attempt(600 if IS_WHOLE else 60),
             gpu=int(config["training"]["device"] == "cuda"),
         params:
-            **DIGESTS.params(rule_name, "train.py"),
+            **DIGESTS.params(rule_name, "train.py", jobs=PLAN.work["training"].jobs(models)),
             architecture=INPUTS.settings("d_model", "n_layers", "n_heads"),
             seed=lambda wildcards: PLAN.models[wildcards.model].seed,
             training=lambda wildcards: plan.training_settings(PLAN.models[wildcards.model].training),
@@ -59,7 +59,11 @@ rule training_log:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **DIGESTS.params("training_log", "gather.py"),
+        **DIGESTS.params(
+            "training_log",
+            "gather.py",
+            jobs=jobs_of_models(name for name in PLAN.trained if name not in PLAN.work["training"].whole),
+        ),
         table="training",
     message:
         "Training log of {wildcards.model}"
