@@ -40,7 +40,7 @@ MAKEFLAGS += --no-print-directory
 run: config-is-there $(VENV)/.runtime
 	@$(RUN) $(if $(AGAIN),--forcerun $(AGAIN))
 
-# The features, metrics and models of a run as CSV beside the Parquet files.
+# The features, metrics and models of a run as CSV next to the Parquet files.
 csv: config-is-there $(VENV)/.runtime
 	@$(RUN) -- csv
 
@@ -125,7 +125,7 @@ bench: $(VENV)/.test $(VENV)/.peers
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls$(if $(ONLY),.$(ONLY))
 
-# The fourth study, studies/study4/README.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
+# The fourth study, studies/study4/README.md: trains what is missing, then computes every number; with ONLY=analysis, only computes.
 # Finished runs are kept in results/study-4.
 study-4: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
@@ -134,7 +134,7 @@ endif
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4 studies/study4/tables
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4.afterwards studies/study4/tables
 
-# The controls, studies/controls/README.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone. The
+# The controls, studies/controls/README.md: trains what is missing, then computes every number; with ONLY=analysis, only computes. The
 # control of the report and the sizes up to 97K read the default run (`make run`), where it is there.
 controls: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
@@ -153,7 +153,7 @@ endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.paper_seeds studies/paper_seeds/tables results/paper-seeds
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.paper_seeds.claims
 
-# Every number of docs/decisions.md. ONLY=published: of the published runs alone, nothing is trained. ONLY=analysis: of the small
+# Every number of docs/decisions.md. ONLY=published: only of the published runs, nothing is trained. ONLY=analysis: of the small
 # tables that are there. ONLY=all: after a correction of the published runs or a change of the law, all that depends on them,
 # from the prior on; about two hours on two cores. Else every alternative that is missing is trained first.
 STUDY = OMP_NUM_THREADS=1 $(BIN)/python -m

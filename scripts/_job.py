@@ -23,7 +23,7 @@ from toposcale.io.files import locked, remove_unfinished, write_text
 # Packages whose version can change a number.
 PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "transformers", "tokenizers")
 CAUSE = ".cause.txt"
-"""Suffix of the file beside a job's log that holds the reason of its failure in one line."""
+"""Suffix of the file next to a job's log that holds the reason of its failure in one line."""
 
 
 def script(main: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -79,7 +79,7 @@ def recorded_digest(path: str) -> str:
     """Return the digest that `provenance` left in a file; "" where there is none."""
     if path.endswith(".parquet"):
         return tables.read_metadata(path).get("digest", "")
-    from toposcale.io import tensor_files  # here, since most jobs read tables alone
+    from toposcale.io import tensor_files  # here, since most jobs only read tables
 
     return tensor_files.read_metadata(path).get("digest", "")
 

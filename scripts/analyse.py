@@ -11,6 +11,6 @@ def main(snakemake):
     chosen = (analysis.ANALYSES | reproduction.ANALYSES)[snakemake.params.analysis]
     frames = _tables.read_inputs(snakemake, chosen.reads)
     results = chosen.load()(**frames, **snakemake.params.settings)
-    # A run of loss curves alone has no features to analyse; a table that is left out is empty.
+    # A run of loss curves has no features to analyse; a table that is left out is empty.
     empty = {table: schemas.TABLES[table].frame([]) for table in chosen.makes}
     _tables.write(snakemake, empty | results)

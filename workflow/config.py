@@ -1,7 +1,7 @@
 """The configuration: one pydantic model a section, with the meaning, the bounds and the default of each key.
 
 The meaning of a key is the text below it, or that of its type. After a change here or in config_*.py, `make reference`
-writes the JSON Schema, which is read where a value alone does not tell what it is meant as, and config/README.md.
+writes the JSON Schema, which is read where a value by itself does not tell what it is meant as, and config/README.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +14,11 @@ import config_types as types
 import sweep
 from config_models import GptModel, Model, Schedule, schedule_contradictions
 
-MOST_CHECKPOINTS = 100_000
+MAX_CHECKPOINTS = 100_000
 """Ten times what a run of a week would have; planning more would fill the memory before anything was said."""
 
 SweptSeeds = Annotated[
-    Annotated[int, Field(ge=1, le=sweep.MOST_SEEDS), Tag("integer")]
+    Annotated[int, Field(ge=1, le=sweep.MAX_SEEDS), Tag("integer")]
     | Annotated[types.Distinct[types.Seed], Field(min_length=1), Tag("array")],
     Discriminator(lambda value: "array" if isinstance(value, list) else "integer"),
 ]
@@ -49,7 +49,7 @@ class Sweep(types.Section):
     seeds: SweptSeeds = 1
     """Runs of each configuration. With a number, every run of the sweep has a different seed; with a list, every
     configuration has these seeds."""
-    first_seed: int = Field(0, ge=0, le=sweep.MOST_SEEDS - 1)
+    first_seed: int = Field(0, ge=0, le=sweep.MAX_SEEDS - 1)
     """Number of the first seed of a configuration, where seeds is a number. Fresh runs of the same configurations
     begin where the old ones end."""
 
@@ -60,8 +60,8 @@ class Sweep(types.Section):
                 yield types.contradiction(
                     key, "but must be empty, because sweep.models names no model to sweep", values
                 )
-        if isinstance(self.seeds, int) and self.first_seed + self.seeds > sweep.MOST_SEEDS:
-            problem = f"but with sweep.seeds, {self.seeds}, it must be at most {sweep.MOST_SEEDS}"
+        if isinstance(self.seeds, int) and self.first_seed + self.seeds > sweep.MAX_SEEDS:
+            problem = f"but with sweep.seeds, {self.seeds}, it must be at most {sweep.MAX_SEEDS}"
             yield types.contradiction("first_seed", problem, self.first_seed)
 
 
@@ -236,7 +236,7 @@ class Landscape(types.Section):
     as radius. They are joined by aknn8 and compared with a quadratic bowl on the same points. 0 turns it off."""
     subspaces: types.Distinct[Annotated[int, Field(ge=2, le=10)]] = Field([])
     """Dimensions, from 2 to 10, of the subspaces of the leading eigenvectors of the Hessian in which minima and
-    saddles are searched by descents, beside those of the quadratic model there. Nothing turns it off."""
+    saddles are searched by descents, and compared with those of the quadratic model there. Nothing turns it off."""
     subspace_extent: float = Field(1.0, gt=0, le=1_000_000)
     """Half of the width of the cube that is searched, in units of 1 over the root of the absolute eigenvalue."""
     subspace_starts: int = Field(50, ge=1, le=100_000)
@@ -331,7 +331,7 @@ class Decision(types.Section):
 
 Models = Annotated[
     dict[types.ModelName, Model],
-    # Its schema for a name is `patternProperties`, beside which any other name would be right.
+    # Its schema for a name is `patternProperties`, with which any other name would be valid too.
     Field(min_length=1, json_schema_extra={"additionalProperties": False}),
 ]
 
@@ -344,7 +344,7 @@ class Config(types.Section):
     the ending."""
     reproduces: types.Distinct[Literal["research_plan", "paper", "embedding_report", "landscape_review"]] = Field([])
     """Sources that this run repeats. The tables claims and comparison, and a section of the report, hold their claims and
-    published values beside those of the run."""
+    published values with those of the run."""
     seeds: types.Distinct[types.Seed] = Field([42], min_length=1)
     """Seeds of the models that are trained here. A model trained with the first seed keeps its name; a model trained
     with another seed is named {model}.seed{seed}."""
@@ -389,7 +389,7 @@ def _of_training(config: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
                 yield types.contradiction("training.warmup_steps", problem, training["warmup_steps"])
             checkpoints[run.configuration] = 2 + training["steps"] // training["checkpoint_every"]
         total += checkpoints[run.configuration]
-        if total > MOST_CHECKPOINTS:
-            problem = f"which makes more than {MOST_CHECKPOINTS} checkpoints of all models; make it larger"
+        if total > MAX_CHECKPOINTS:
+            problem = f"which makes more than {MAX_CHECKPOINTS} checkpoints of all models; make it larger"
             yield types.contradiction("training.checkpoint_every", problem, config["training"]["checkpoint_every"])
             return

@@ -121,7 +121,7 @@ class ModelFromElsewhere(ModelNotTrainedHere):
     they do not, nothing is tested. Forecasts need it if the log of the learning rate begins
     after the warm-up. For Pythia it is 1430."""
     configuration: types.Name | MISSING = MISSING
-    """Name that this training shares with those that differ from it by their seeds alone, such as pythia-14m. If it is
+    """Name that this training shares with those that differ from it only by their seeds, such as pythia-14m. If it is
     left out, the training is a configuration of its own."""
     seed: types.Seed | MISSING = MISSING
     """The seed of this training, for the tables."""

@@ -22,7 +22,7 @@ Schema = Mapping[str, Any]
 
 SCHEMA = Path(__file__).parent / "schemas/config.schema.json"
 
-MOST_VALUES = 1_000_000
+MAX_VALUES = 1_000_000
 """Values that a file may stand for: a few lines of aliases to aliases stand for more than any memory holds."""
 
 
@@ -85,8 +85,8 @@ def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
         number = f"{node.value} as {_value_of(node)}"
         raise UserError(f"{file}, line {node.start_mark.line + 1}: YAML reads {number}; write the number that is meant")
     counted[id(node)] = 1 + sum(_count(part, file, counted) for part in inner)
-    if counted[id(node)] > MOST_VALUES:
-        raise UserError(f"{file}: with its aliases written out it holds more than {MOST_VALUES:,} values")
+    if counted[id(node)] > MAX_VALUES:
+        raise UserError(f"{file}: with its aliases written out it holds more than {MAX_VALUES:,} values")
     return counted[id(node)]
 
 

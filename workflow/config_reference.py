@@ -44,7 +44,7 @@ def _inlined(part: Any, sections: Mapping[str, Any]) -> Any:
 def reference() -> str:
     """Return config/README.md: the keys of each section and kind of model, with meaning, values and default."""
     sections = schema()["properties"]
-    alone = {key: part for key, part in sections.items() if part["type"] != "object"}
+    values = {key: part for key, part in sections.items() if part["type"] != "object"}
     [models] = sections["models"]["patternProperties"].values()
     lines = [
         "# Configuration",
@@ -54,14 +54,14 @@ def reference() -> str:
         "Any key can be given in a file (`snakemake --configfile FILE`, which takes the place of `config/config.yaml`)",
         "or on the command line (`snakemake --config 'training={steps: 100}'`), which goes on top of the file.",
         "A path in a file is relative to the folder of that file, a path on the command line to the working directory.",
-        *_group("## The run", "Its name, and its seeds.", {"properties": alone}, ""),
+        *_group("## The run", "Its name, and its seeds.", {"properties": values}, ""),
     ]
     for name, part in sections.items():
         if name == "models":
             lines += ["", "## models", "", part["description"]]
             for entry in models["oneOf"]:
                 lines += _group(f"### kind: {name_of(entry)}", entry["description"], entry, "models.{name}")
-        elif name not in alone:
+        elif name not in values:
             lines += _group(f"## {name}", part["description"], part, name)
     schedule = sections["training"]["properties"]["schedule"]["oneOf"][0]
     lines += _group("## schedule", "In `training.schedule` and `models.{name}.schedule`.", schedule, "schedule")

@@ -6,8 +6,8 @@ file tells by its digest whether it was made as this run would make it, whatever
 The code is the fingerprint of a script: Snakemake watches the script, not the modules that it imports. It covers every
 module of the library that the script can reach by imports. Comments, layout and docstrings, also those of attributes, do
 not enter it, nor what a column means (`schemas.csv`): the code that fills a column does. It is the same for every Python
-that parses the code into the same syntax tree. A name that a package takes from one of its modules leads to that module
-alone: `homology.rips_diagrams` to `homology/rips.py`. The `__init__.py` of a package counts where a name that it defines
+that parses the code into the same syntax tree. A name that a package takes from one of its modules leads only to that
+module: `homology.rips_diagrams` to `homology/rips.py`. The `__init__.py` of a package counts where a name that it defines
 itself is used.
 """
 

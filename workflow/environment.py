@@ -18,7 +18,7 @@ NO_CAUSE_RECORDED = (
 
 def cause(run: str, since: float) -> str:
     """Return the last line of a run that failed: what its first job to fail after a time says, and how many more did."""
-    # scripts/_job.py writes them beside the logs.
+    # scripts/_job.py writes them next to the logs.
     files = [path for path in Path(run, "logs").rglob("*.cause.txt") if path.stat().st_mtime >= since - 1]
     files.sort(key=lambda path: (path.stat().st_mtime, path))
     causes = [path.read_text(encoding="utf-8").strip() for path in files]
@@ -41,7 +41,7 @@ def mistakes_in_a_line() -> Iterator[None]:
 
 def prepare(home: Path) -> None:
     """Set the environment of this process and all that it starts; `home` is the folder of the Snakefile."""
-    # Scripts import the library from this copy, whatever is installed beside it: what runs is what is fingerprinted.
+    # Scripts import the library from this copy, whatever else is installed: what runs is what is fingerprinted.
     path = os.pathsep.join(filter(None, [str(home / "src"), os.environ.get("PYTHONPATH")]))
     os.environ.update(PYTHONPATH=path, TOPOSCALE_REVISION=revision(home))
     # When the run began, which the processes of its jobs inherit.

@@ -38,7 +38,7 @@ class Inspections:
         return self._content(path, sorted(folder.rglob("*")) if folder.is_dir() else [folder])
 
     def tokenizer(self, folder: str) -> str:
-        """Return the hash of the content of a folder with a tokenizer, beside which weights may lie."""
+        """Return the hash of the content of a folder with a tokenizer, which may hold weights too."""
         return self._content(folder, [path for path in files_of(Path(folder)) if not may_hold_weights(path.name)])
 
     def _content(self, path: str, inside: Sequence[Path]) -> str:

@@ -1,4 +1,4 @@
-"""Where a run keeps each kind of file, as patterns with wildcards, and how its work is cut into jobs that write them."""
+"""Paths: patterns of the files of a run, with wildcards, and the cut of its work into jobs that write them."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields
@@ -176,6 +176,6 @@ def files_of_models(pattern: str, models: Iterable[str]) -> list[str]:
 
 
 def page_files(page: str) -> list[str]:
-    """Return the files of a page beside the library's code: a template, style sheets and scripts."""
+    """Return the files of a page other than its code: a template, style sheets and scripts."""
     folder = LIBRARY / "toposcale" / "pages"
     return [str(path) for name in ("base", page) for path in sorted(folder.glob(f"{name}.*")) if path.suffix != ".py"]

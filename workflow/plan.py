@@ -30,7 +30,7 @@ _FACTS = (
 _LANGUAGE_MODEL = re.compile(r"ForCausalLM|LMHead|CAUSAL_LM")
 JOB_SECONDS = 30
 """CPU time of a job that does several checkpoints."""
-MOST_A_JOB = 500
+MAX_A_JOB = 500
 """Most checkpoints of a job, however small they are."""
 
 
@@ -55,11 +55,11 @@ class Model:
 
     missing: why checkpoints of other steps are left out, by step.
     unread_states: why states of a Trainer later than the one that is read are not, by step.
-    without_step: names of other weights beside them.
-    numbers: what the checkpoints hold beside their weights, by step.
+    without_step: names of weights in its folder that have no step.
+    numbers: what the checkpoints hold besides their weights, by step.
     not_runnable: why the checkpoints cannot read a text, so that only their weights can be measured; empty where they can.
     frozen: digests of tensors that are the same at every checkpoint.
-    configuration: shared by replicates, which differ by their seeds alone.
+    configuration: shared by replicates, which differ only by their seeds.
     training: of kind gpt: `training:`, then what its entry and the sweep say.
     """
 
@@ -105,7 +105,7 @@ class Model:
 
     @property
     def family(self) -> str:
-        """Family: models that differ in the number of parameters alone, also in the names of their repositories."""
+        """Family: models that differ only in the number of parameters, also in the names of their repositories."""
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == model_kinds.HUB else self.kind.name
         return self.settings.get("family", default)
 
@@ -287,7 +287,7 @@ class Plan:
     sources: the models of each source of features.
     compared: those whose diagrams are compared between checkpoints, by source.
     moving: all of these.
-    settings: what the features of a source depend on, beside the code.
+    settings: what the features of a source depend on, besides the code.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -337,7 +337,7 @@ class Plan:
 
     @staticmethod
     def wildcard_regex(names: Iterable[str]) -> str:
-        """Return a wildcard constraint that matches these names alone; without names it matches nothing.
+        """Return a wildcard constraint that matches these names; without names it matches nothing.
 
         Replicates share a pattern: Snakemake compiles the whole for every output of a rule.
         """
@@ -381,7 +381,7 @@ class Plan:
             seconds_each = (
                 seconds.per_matrix * sizes.n_matrices + seconds.per_million_weights * sizes.n_parameters / 1e6
             )
-            batches[name] = max(1, int(JOB_SECONDS / max(seconds_each * (1 + 2 * draws), JOB_SECONDS / MOST_A_JOB)))
+            batches[name] = max(1, int(JOB_SECONDS / max(seconds_each * (1 + 2 * draws), JOB_SECONDS / MAX_A_JOB)))
         return batches
 
 

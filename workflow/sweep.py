@@ -19,7 +19,7 @@ NAMES = {
 SIZES = ("learning_rate", "weight_decay", "batch_size", "warmup_steps", "data_fraction")
 """Swept keys that are numbers in the models table."""
 
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 
 
 class Run(NamedTuple):
@@ -61,7 +61,7 @@ def seeds_of(configuration: str, seeds: int | list[int], first: int) -> list[int
     """
     if isinstance(seeds, list):
         return seeds
-    start = zlib.crc32(configuration.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS + first
+    start = zlib.crc32(configuration.encode()) % (2**32 // MAX_SEEDS) * MAX_SEEDS + first
     return [start + number for number in range(seeds)]
 
 

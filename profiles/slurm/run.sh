@@ -16,7 +16,7 @@
 ##SBATCH --gpus=1
 
 # A minute before its time is up the job goes back into the queue, and goes on from its last checkpoints when it comes again.
-# It ends what it started: without control groups SLURM would lose sight of it, and it would go on beside the next start.
+# It ends what it started: without control groups SLURM would lose sight of it, and it would still be at work when the next one starts.
 set -m  # what starts in the background is a process group
 trap 'scontrol requeue "$SLURM_JOB_ID" && kill -KILL -- -$!' USR1
 

@@ -23,7 +23,7 @@ def test_describe_parts_are_refused_alone_and_together(tmp_path, kind):
     for name in names:
         torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
     for source in (tmp_path / names[0], tmp_path):
-        with pytest.raises(UserError, match=rf"parts? .*no checkpoint on their own; .*{tool}"):
+        with pytest.raises(UserError, match=rf"parts? .*not a checkpoint on their own; .*{tool}"):
             toposcale.describe(source)
     with pytest.raises(UserError, match=tool):
         FolderSource(tmp_path).steps()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import config_reading
 import plan
-from config import MOST_CHECKPOINTS
+from config import MAX_CHECKPOINTS
 from toposcale.io.errors import UserError
 
 MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
@@ -91,7 +91,7 @@ def planned_or_explained(keys):
     assert os.path.normpath(f"results/{config['run']}") == f"results/{config['run']}"
     assert SAFE.fullmatch(config["run"])
     assert all(SAFE.fullmatch(name) for name in models)
-    assert sum(len(model.steps) for model in models.values() if model.kind == "gpt") <= (MOST_CHECKPOINTS)
+    assert sum(len(model.steps) for model in models.values() if model.kind == "gpt") <= (MAX_CHECKPOINTS)
     for model in models.values():
         assert all(isinstance(step, int) and step >= 0 for step in model.steps)
         assert list(model.steps) == sorted(set(model.steps))

@@ -388,9 +388,9 @@ def test_the_caption_of_the_verdict_names_what_is_drawn():
 
 def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypatch):
     tables = run["verdicts"], run["pooled_correlations"]
-    monkeypatch.setattr(statistics, "MOST_VERDICTS", 4)
+    monkeypatch.setattr(statistics, "MAX_VERDICTS", 4)
     assert "weight norm" in words(verdict(*tables))
-    monkeypatch.setattr(statistics, "MOST_VERDICTS", 100)
+    monkeypatch.setattr(statistics, "MAX_VERDICTS", 100)
     left, right = verdict(*tables).axes
     pooled = statistics.pooled_verdicts(tables[0], "validation_loss")
     drawn = ["follows_the_loss", "beyond_the_norm", "beyond_the_spectrum"]

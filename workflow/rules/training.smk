@@ -19,7 +19,7 @@ for rule_name, (outputs, models) in INPUTS.training_rules.items():
             log=PATHS.model_log if IS_WHOLE else PATHS.training_log,
             metrics=PATHS.training_metrics.replace("{checkpoints}", TRAINED),
             sketch=PATHS.sketch.replace("{checkpoints}", TRAINED) if PLAN.with_trajectory else [],
-            # Twice the size of the weights, and needed by the next job alone.
+            # Twice the size of the weights, and only the next job needs it.
             optimiser=[] if IS_WHOLE else temp(PATHS.optimiser),
         log:
             f"{PATHS.logs}/train/{{model}}/{TRAINED}.log",

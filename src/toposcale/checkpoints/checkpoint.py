@@ -138,9 +138,9 @@ class Checkpoint:
         """Yield name and values (n_out, n_in) of the weight matrices, with one in memory at a time.
 
         Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
-        matrices as `matrix_layouts` says. Vectors, the second copy of tied weights, what is no weight (`io.not_weights`),
-        empty matrices and the tensors of the names `frozen` are left out. float64, float32 and float16 are as stored;
-        bfloat16 and float8 are float32, which is exact. Raise UserError if there is no matrix.
+        matrices as `matrix_layouts` says. Vectors, the second copy of tied weights, tensors that are not weights
+        (`io.not_weights`), empty matrices and the tensors of the names `frozen` are left out. float64, float32 and float16
+        are as stored; bfloat16 and float8 are float32, which is exact. Raise UserError if there is no matrix.
         """
         layouts = measured_layouts(self.tensors, frozen)
         for part in (*self.parts, self._computed):
@@ -185,11 +185,11 @@ class Checkpoint:
         """Return a sentence on each kind of what is not measured, in the file or of its tensors."""
         in_memory = [part for part in self.parts if isinstance(part, Arrays)]
         names = sorted({name for part in in_memory for name in part.foreign})
-        beside = [key for part in in_memory for key in weights_beside(part.content)]
+        further = [key for part in in_memory for key in weights_beside(part.content)]
         missing = sorted(names_in_index(self.files) - self.tensors.keys())
         return [
             *([f"missing, though the index of the shards names them: {listed(missing, 3)}"] if missing else []),
-            *([f"not read: further weights in the file, under {listed(beside, 3)}"] if beside else []),
+            *([f"not read: further weights in the file, under {listed(further, 3)}"] if further else []),
             *([f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []),
             *unmeasured_sentences(self.tensors, frozen, wants),
         ]
@@ -205,7 +205,7 @@ class Checkpoint:
 
     @property
     def unread_schedules(self) -> list[str]:
-        """Why states of the schedule in a folder cannot be read."""
+        """Reasons why states of the schedule in a folder cannot be read."""
         return [str(state) for state in self._schedules.values() if isinstance(state, UserError)]
 
     @cached_property

@@ -114,7 +114,7 @@ class FolderSource:
 
     @cached_property
     def without_step(self) -> list[str]:
-        """Names of weights in the folder that are no checkpoint with a step, such as `best.pt`."""
+        """Names of weights in the folder without a step, such as `best.pt`."""
         names = set(self._names.values())
         return [] if self.wanted or "." in names else sorted(set(filter(self._has_weights, self._entries)) - names)
 

@@ -170,7 +170,7 @@ def _change(relative: float, sign: str = "+") -> str:
 
 
 _FORMATS: Mapping[str, Callable[..., str]] = {RELATIVE_CHANGE: partial(_change, sign="")}
-"""Formats of features that are no differences."""
+"""Formats of features that are not differences."""
 
 
 def _print_table(table: Any, formats: Mapping[str, Callable[..., str]]) -> None:

@@ -176,7 +176,7 @@ FEATURES = (
     Feature("sharpness_relative_{plane}", "largest rise, relative", "percent", CURVATURE),
     Feature("nonfinite_count_{plane}", "points of non-finite loss", "count"),
 )
-"""Features that are no functions of one matrix: those stand with their functions, in `registry`."""
+"""Features that are not functions of one matrix: those stand with their functions, in `registry`."""
 
 WITHOUT_MATRICES = Descriptions(FEATURES)
 """Descriptions and aggregation where no function of a matrix is computed."""

@@ -11,7 +11,7 @@ from toposcale.analysis.series import configurations_of
 from toposcale.figures.panels import left_out_note
 from toposcale.io import schemas
 
-MOST_RUNS = 16
+MAX_RUNS = 16
 """Runs that are drawn one by one; more are gathered by configuration."""
 
 MEDIANS = ("features", "metrics", "training", "schedules", "correlations", "forecasts")
@@ -32,7 +32,7 @@ def by_configuration(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
     """
     models = tables.get("models")
     of_runs = {name for name, table in tables.items() if "model" in table} - {"models", *MEDIANS}
-    if models is None or of_runs or models["model"].nunique() <= MOST_RUNS:
+    if models is None or of_runs or models["model"].nunique() <= MAX_RUNS:
         return dict(tables)
     configurations = configurations_of(models)
     counts = pd.Series(configurations).value_counts()

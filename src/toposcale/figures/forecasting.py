@@ -15,7 +15,7 @@ from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, STRIKING
 from toposcale.forecasting.runs.metrics import LOSS_UNIT, TRAINING_LOSS, VALIDATION_LOSS
 
-_MOST_PANELS = 12
+_MAX_PANELS = 12
 _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
 """Colours of the shares of training that forecasts read."""
 
@@ -92,12 +92,12 @@ def _panel_models(names: list[str], models: pd.DataFrame) -> list[str]:
     """Return the models with a panel, in order; of too many, one of each configuration takes precedence."""
     configurations = configurations_of(models)
     copies = pd.Series(names).groupby([configurations.get(name, name) for name in names]).cumcount()
-    first_indices = copies.sort_values(kind="stable").index[:_MOST_PANELS]
+    first_indices = copies.sort_values(kind="stable").index[:_MAX_PANELS]
     return [names[index] for index in sorted(first_indices)]
 
 
 def _more_models_note(names: list[str], table: str) -> str:
-    n_more = len(names) - _MOST_PANELS
+    n_more = len(names) - _MAX_PANELS
     return f"{n_more} more models are in the table {table}." if n_more > 0 else ""
 
 

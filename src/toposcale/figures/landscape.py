@@ -18,7 +18,7 @@ from toposcale.landscape.plane_names import RANDOM, Plane, most_informative, pla
 
 PROBE_LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
 AXIS_LABEL = "distance along direction {} (weight units)"
-_MOST_PLANES = 2
+_MAX_PLANES = 2
 """Planes of one figure: the most informative one, and a random one as published."""
 GRAPH = "grid8"
 """The graph through which the merge tree of a drawn surface is read."""
@@ -39,7 +39,7 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         return panels.missing_figure("no loss surface was computed", subtitle)
     planes = sorted(set(rows["plane"]))
     random = [plane for plane in planes if Plane.of_name(plane).kind == RANDOM]
-    planes = list(dict.fromkeys([most_informative(planes), *random, *planes]))[:_MOST_PLANES]
+    planes = list(dict.fromkeys([most_informative(planes), *random, *planes]))[:_MAX_PLANES]
     figure = panels.new_figure(3.9 * len(planes) + 0.4, subtitle)
     figure.set_layout_engine("constrained", wspace=0.06)
     notes = []

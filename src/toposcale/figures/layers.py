@@ -20,8 +20,8 @@ from toposcale.io.schemas import ALL_LAYERS
 
 BY_LAYER = ("neural_persistence", "h0_total_scaled", "frobenius_norm")
 RADII = 120  # of a CROCKER plot, evenly spaced: finer than a pixel
-FEWEST_STEPS = 3  # of a heat map: two columns show a difference, and no course
-LEAST_RANGE = 1.1
+MIN_STEPS = 3  # of a heat map: two columns show a difference, and no course
+MIN_RANGE = 1.1
 """Ratio that has the full colour where no value changed more."""
 
 
@@ -32,8 +32,8 @@ def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     if rows.empty:
         names = ", ".join(map(feature_name, BY_LAYER))
         return panels.missing_figure(f"no rows per layer for: {names}", model)
-    if (n_steps := rows["step"].nunique()) < FEWEST_STEPS:
-        return panels.missing_figure(f"at least {FEWEST_STEPS} checkpoints are needed, and there are {n_steps}", model)
+    if (n_steps := rows["step"].nunique()) < MIN_STEPS:
+        return panels.missing_figure(f"at least {MIN_STEPS} checkpoints are needed, and there are {n_steps}", model)
     import seaborn  # brings pyplot and scipy.stats with it, two seconds for the figures that need neither
 
     present = [feature for feature in BY_LAYER if (rows["feature"] == feature).any()]
@@ -69,7 +69,7 @@ def _ratios(table: pd.DataFrame) -> pd.DataFrame:
 
 def _around_one(ratios: pd.DataFrame) -> LogNorm:
     """Return a logarithmic scale with 1 in its middle, which leaves small changes pale."""
-    farthest = float(np.nanmax(np.abs(np.log(ratios.to_numpy())), initial=np.log(LEAST_RANGE)))
+    farthest = float(np.nanmax(np.abs(np.log(ratios.to_numpy())), initial=np.log(MIN_RANGE)))
     return LogNorm(np.exp(-farthest), np.exp(farthest))
 
 

@@ -25,9 +25,9 @@ with needs_extra("plot", "a picture"):
 
     from toposcale.figures.style import MUTED, SEVERAL_LOOKS, STRIKING, WIDTH, styled
 
-_MOST_NAMED = 24  # matrices whose names stand under the axis without touching; of more the blocks are numbered
-_MOST_CHANGED = 3  # largest changes that are ringed and named in the title of a panel
-_MOST_TICKS = 16  # numbers of blocks under the axis
+_MAX_NAMED = 24  # matrices whose names stand under the axis without touching; of more the blocks are numbered
+_MAX_CHANGED = 3  # largest changes that are ringed and named in the title of a panel
+_MAX_TICKS = 16  # numbers of blocks under the axis
 _LONGEST = 110  # characters of a panel's note: what fits next to its title
 _LETTER = 0.085  # inches of a letter of a tick label, amply
 _WIDE = 30  # ratio of the largest size to the median from which an axis is logarithmic
@@ -91,7 +91,7 @@ def draw(table: pd.DataFrame, ax: Axes | None = None) -> Figure:
     if has_blocks:
         matrices = matrices.loc[sorted(matrices.index, key=network_order)]
     is_change = "odd" not in matrices
-    names = list(map(short_layer, matrices.index)) if len(matrices) <= _MOST_NAMED else []
+    names = list(map(short_layer, matrices.index)) if len(matrices) <= _MAX_NAMED else []
     is_level = _LETTER * sum(map(len, names)) < WIDTH - 1
     room = 0 if is_level else _LETTER * max(map(len, names))
     if ax is None:
@@ -132,7 +132,7 @@ def _panel(axes: Axes, values: pd.Series, shapes: Mapping[str, Sequence[int]], i
         axes.plot(members, numbers[members], color=look["color"], linewidth=0.6, alpha=0.5)
         axes.plot(members, numbers[members], linestyle="", **look)
     if is_change:
-        largest = values.abs().replace(np.inf, np.nan).nlargest(_MOST_CHANGED)
+        largest = values.abs().replace(np.inf, np.nan).nlargest(_MAX_CHANGED)
         sign = "" if name == RELATIVE_CHANGE else "+"
         marked = {layer: f"{short_layer(layer)} {values[layer]:{sign}.1%}" for layer in largest[largest > 0].index}
         axes.axhline(0, color=MUTED, linewidth=0.8)
@@ -154,7 +154,7 @@ def _panel(axes: Axes, values: pd.Series, shapes: Mapping[str, Sequence[int]], i
     axes.margins(x=0.02, y=0.15)
     missing = [short_layer(layer) for layer in values.index[~np.isfinite(numbers)]]
     notes = [f"without a value: {listed(missing, 1)}"] if missing else []
-    notes += [f"{'largest' if is_change else 'odd'}: {listed(marked.values(), _MOST_CHANGED)}"] if marked else []
+    notes += [f"{'largest' if is_change else 'odd'}: {listed(marked.values(), _MAX_CHANGED)}"] if marked else []
     axes.set_title(feature_name(name))
     axes.set_title(shorten("; ".join(notes), _LONGEST, placeholder=" …"), loc="right", fontsize=8, color=STRIKING)
     axes.set_ylabel("change (%)" if is_change else lookup(name).unit)
@@ -167,6 +167,6 @@ def _mark_blocks(axes: Axes, layers: list[str]) -> None:
     begins = [
         index for index, pair in enumerate(zip(["", *numbers], numbers, strict=False)) if pair[1] not in ("", pair[0])
     ]
-    shown = begins[:: 1 + len(begins) // _MOST_TICKS]
+    shown = begins[:: 1 + len(begins) // _MAX_TICKS]
     axes.set_xticks(shown, [numbers[index] for index in shown])
     axes.set_xlabel("block; in each, attention first")

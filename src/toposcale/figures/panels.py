@@ -56,8 +56,8 @@ def _over_training(table: pd.DataFrame) -> pd.DataFrame:
 def rows_of_largest_model(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of the largest model in the table, and its name; no rows and "" if there is none."""
     names = [name for name, _ in in_order(table["model"], models)]
-    known = [name for name in names if name in set(models["model"])]
-    largest = (known or names or [""])[-1]
+    in_table = [name for name in names if name in set(models["model"])]
+    largest = (in_table or names or [""])[-1]
     return table[table["model"] == largest], largest
 
 
@@ -144,8 +144,8 @@ def draw_band(axes: Axes, x: pd.Series, rows: pd.DataFrame, color: str) -> None:
 def in_order(names: Iterable[str], models: pd.DataFrame) -> list[tuple[str, Appearance]]:
     """Return the names with the appearance of their model, smallest first; those not in `models` last, in grey."""
     present, appearances = set(names), model_appearances(models)
-    known = [(model, appearance) for model, appearance in appearances.items() if model in present]
-    return known + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
+    shown = [(model, appearance) for model, appearance in appearances.items() if model in present]
+    return shown + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
 
 
 def by_model(table: pd.DataFrame, models: pd.DataFrame) -> list[tuple[str, Appearance, pd.DataFrame]]:

@@ -19,10 +19,10 @@ from toposcale.figures.style import INK, MUTED, SEVERAL_LOOKS, mark_of
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
-FEWEST_SIZES = 3
+MIN_SIZES = 3
 DRAWN = [control for control in questions() if control.legend]
 """Questions that are tested for every feature."""
-MOST_VERDICTS = 20
+MAX_VERDICTS = 20
 
 
 SCALED = {
@@ -37,10 +37,8 @@ SCALED = {
 def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
     models = largest_family(models)
-    if (n_sizes := models["n_parameters"].nunique()) < FEWEST_SIZES:
-        return panels.missing_figure(
-            f"a power law needs {FEWEST_SIZES} sizes of one family, and this run has {n_sizes}"
-        )
+    if (n_sizes := models["n_parameters"].nunique()) < MIN_SIZES:
+        return panels.missing_figure(f"a power law needs {MIN_SIZES} sizes of one family, and this run has {n_sizes}")
     figure, axes_of = panels.new_grid(len(SCALED), 2, row_height=2.7)
     panels.lettered(axes_of, SCALED.values())
     drawn: set[str] = set()
@@ -99,7 +97,7 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, tasks:
     if plain.empty:
         return panels.missing_figure(f"no verdicts on correlations with {metric_name(metric)}", title)
     strength = plain["spearman"].abs().sort_values(kind="stable")
-    keep = list(strength.index[-MOST_VERDICTS:])
+    keep = list(strength.index[-MAX_VERDICTS:])
     norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in strength.index and norm not in keep:
         keep = [norm, *keep[1:]]  # the baseline is always shown

@@ -182,9 +182,9 @@ def nearest_distances(points: ArrayLike, most_rows: int | None = None) -> Floats
     distinct, copies = np.unique(first, return_counts=True)
     rows = np.searchsorted(distinct, first[chosen])
     squares = np.zeros(len(distinct))  # a repeated row is at distance 0
-    search, alone = _NeighbourSearch(cloud[distinct]), np.arange(len(distinct))
+    search, components = _NeighbourSearch(cloud[distinct]), np.arange(len(distinct))
     for block in search.blocks(np.unique(rows[copies[rows] == 1])):
-        start, _, nearest = search.candidates(block, alone, -math.inf)
+        start, _, nearest = search.candidates(block, components, -math.inf)
         squares[start] = nearest
     return np.sqrt(squares)[rows]
 

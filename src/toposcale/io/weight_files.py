@@ -111,24 +111,24 @@ def is_rank(name: str) -> bool:
     return _RANK.fullmatch(name) is not None
 
 
-def parts_with(name: str, beside: Iterable[str]) -> _Parts | None:
-    """Return the parts of a checkpoint by the name of one and of the files beside it; None for a whole checkpoint."""
+def parts_with(name: str, others: Iterable[str]) -> _Parts | None:
+    """Return the parts of a checkpoint by the name of one and of the other files; None for a whole checkpoint."""
     for pattern, remedy in _PART_NAMES:
         if match := pattern.fullmatch(name):
             if "part" not in pattern.groupindex:
-                names = sorted(filter(pattern.fullmatch, {name, *beside}))
+                names = sorted(filter(pattern.fullmatch, {name, *others}))
                 return _Parts(names, len(names), remedy) if len(names) > 1 else None
             start, end = match.span("part")
             numbered_name = re.compile(rf"{re.escape(name[:start])}(\d+){re.escape(name[end:])}")
             number_of = {
                 other: int(number_match[1])
-                for other in {name, *beside}
+                for other in {name, *others}
                 if (number_match := numbered_name.fullmatch(other))
             }
             # Numbered from 0 on: other numbers may be those of a sweep, such as the rank of an adapter.
             are_parts = sorted(number_of.values()) == list(range(len(number_of)))
             names, total = sorted(number_of), int(match.groupdict().get("of") or len(number_of) * are_parts)
-            if remedy is _DEEPSPEED and (states := [other for other in {name, *beside} if "zero_pp_rank" in other]):
+            if remedy is _DEEPSPEED and (states := [other for other in {name, *others} if "zero_pp_rank" in other]):
                 names, total = sorted({name, *states}), max(2, len({name, *states}))
             return _Parts(names, total, remedy) if total > 1 else None
     return None
@@ -157,7 +157,7 @@ def _refuse(path: Path, folder: Path, parts: _Parts, *, is_part: bool) -> None:
     remedy = parts.remedy.format(folder=folder, above=folder.parent, name=folder.name)
     files = f"{listed(parts.names, 2)}{'' if len(parts.names) > 1 else f' of {parts.total}'}"
     what = f"{path}: one of {parts.total} parts of a checkpoint" if is_part else f"{path}: parts"
-    raise UserError(f"{what} ({files}), which are no checkpoint on their own; {remedy}")
+    raise UserError(f"{what} ({files}), which are not a checkpoint on their own; {remedy}")
 
 
 def hub_snapshots(folder: Path) -> list[Path]:

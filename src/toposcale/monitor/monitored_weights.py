@@ -1,4 +1,4 @@
-"""Which weights of a PyTorch model the monitor measures."""
+"""Weights of a PyTorch model that the monitor measures."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ PLAN = "research_plan"
 PAPER = "paper"
 EMBEDDINGS = "embedding_report"
 LANDSCAPES = "landscape_review"
-FEWEST_SIZES = 5
+MIN_SIZES = 5
 """Fewest sizes for which Spearman's correlation can have an exact p of at most 0.05."""
-MOST_LISTED = 6
+MAX_LISTED = 6
 """Most models whose values are listed singly."""
 EARLY = 0.1
 """Share of training within which a transition is early."""
@@ -56,7 +56,7 @@ class ClaimAnswer(StrEnum):
 
 
 class NotTested(Exception):
-    """Raised with the reason why a run cannot test a claim, and numbers that stand beside it all the same."""
+    """Raised with the reason why a run cannot test a claim, and numbers that are shown all the same."""
 
 
 class Outcome(NamedTuple):
@@ -83,7 +83,7 @@ def require(measured: Any, reason: str, numbers: str = "") -> None:
 def values_text(values: Any) -> str:
     """Return the values by model as text, or their median and range if there are many."""
     values = pd.Series(values)
-    if len(values) <= MOST_LISTED:
+    if len(values) <= MAX_LISTED:
         return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
     return f"median {values.median():.3g} ({value_range(values)}) over {len(values)} models"
 
@@ -110,8 +110,8 @@ def over_sizes(run: RunValues, values: pd.Series, sign: int) -> Outcome:
     """Return whether a value rises (sign 1) or falls with size; the models of a size are averaged first."""
     means = values.groupby(run.sizes.reindex(values.index)).mean()
     n_sizes = len(means)
-    reason = f"{FEWEST_SIZES} sizes are needed for a p of {LEVEL}, but {n_sizes} have a value"
-    require(n_sizes >= FEWEST_SIZES, reason, values_text(values))
+    reason = f"{MIN_SIZES} sizes are needed for a p of {LEVEL}, but {n_sizes} have a value"
+    require(n_sizes >= MIN_SIZES, reason, values_text(values))
     rho, is_exact = spearman(means.index, means).item(), n_sizes <= MAX_PERMUTED
     p_value = permutation_p_value(np.arange(n_sizes), means.rank()) if is_exact else correlation_p_value(rho, n_sizes)
     p = p_value.item()
@@ -206,7 +206,7 @@ def improves_most(run: RunValues) -> Outcome:
     rows = run.tables["forecasts"].dropna(subset=["error"]).set_index(["fraction", "model", "method"])
     errors = rows["error"].abs().unstack().reindex(columns=["combined", "power_law"]).dropna()
     better = (errors["combined"] < errors["power_law"]).groupby("fraction").agg(["sum", "size"])
-    require((better["size"] >= FEWEST_SIZES).any(), f"fewer than {FEWEST_SIZES} finished models have both forecasts")
+    require((better["size"] >= MIN_SIZES).any(), f"fewer than {MIN_SIZES} finished models have both forecasts")
     numbers = "better in " + ", ".join(f"{won} of {n} at {share:.0%}" for share, won, n in better.itertuples())
     shares = better["sum"] / better["size"]
     return Outcome((shares >= 0.6).all(), (shares <= 0.4).all(), numbers)
@@ -328,7 +328,7 @@ class Claim(NamedTuple):
     statement: str
     test: str
     check: Callable[[RunValues], Outcome]
-    published: str = ""  # the quantity whose published range stands beside the statement
+    published: str = ""  # the quantity whose published range is shown with the statement
 
 
 SIGN = "|Spearman| of at least 0.5 with this sign in every model; drift alone can cause it"
