@@ -90,7 +90,7 @@ def spanning_tree_weights(weight: ArrayLike) -> Floats:
     # The heaviest edge of every row is in a maximum spanning tree. It makes the row and the column at its end one vertex;
     # what is left is a tree of the columns, of which two are joined by the heaviest edge from a row of either.
     column_of_row, n_columns = sizes.argmax(axis=1), sizes.shape[1]
-    # Rows whose length is no power of two, since columns are read as well: they would share few lines of the cache.
+    # Rows whose length is not a power of two, since columns are read as well: they would share few lines of the cache.
     between = np.full((n_columns, n_columns + 16), -1.0, sizes.dtype)[:, :n_columns]
     for column in np.unique(column_of_row):
         between[column] = sizes[column_of_row == column].max(axis=0)

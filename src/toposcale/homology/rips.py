@@ -232,7 +232,7 @@ def _shortest_forest(n_vertices: int, edges: _Edges) -> tuple[Floats, Indices]:
     low, high = np.sort([edges.start[order], edges.end[order]], axis=0)
     # Of parallel edges the first in the order is the shortest; scipy would add them up.
     first = np.sort(np.unique(low * n_vertices + high, return_index=True)[1])
-    # Edges enter by rank: positive numbers, since a length of 0 would be no edge to scipy.
+    # Edges enter by rank: positive numbers, since a length of 0 would not be an edge to scipy.
     ranks = np.arange(1.0, len(first) + 1)
     # Older versions of scipy find trees with 32-bit indices only.
     ends = low[first].astype(np.int32), high[first].astype(np.int32)

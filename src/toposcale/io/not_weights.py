@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint that are no weights: integers, masks, tables of sines and other buffers, and copies of weights.
+"""Tensors of a checkpoint that are not weights: integers, masks, tables of sines and other buffers, and copies of weights.
 
 Names tell some of them; most have names of their own, but values that no training leaves: two of them in a triangle, or
 sines of the position. Quantised weights, recognised by the tensors stored with them, are refused: what is stored is not the
@@ -53,7 +53,7 @@ def is_buffer(name: str) -> bool:
 def with_reasons(
     stored: Mapping[str, Stored], readable: Collection[str], parts: Collection[str], rows: Callable[[str], Any]
 ) -> dict[str, Stored]:
-    """Return the tensors of a checkpoint, each with the reason why it is no weight of its own, if it is none.
+    """Return the tensors of a checkpoint, each with the reason why it is not a weight of its own, if it is none.
 
     readable: names of those that can be read.
     parts: names of those that other weights are computed from.
@@ -69,7 +69,7 @@ def with_reasons(
 
 
 def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str:
-    """Return what a tensor is that is no weight; "" for a weight. Most weights are told by their first rows.
+    """Return what a tensor is that is not a weight; "" for a weight. Most weights are told by their first rows.
 
     A matrix of one value is a weight, as some start so, unless it is called a mask.
     """
@@ -234,7 +234,7 @@ class _Packing(NamedTuple):
     tool: str = _ITS_LIBRARY
 
 
-# The first that fits counts. A tensor `scales` is no evidence: the packed one must be of its type.
+# The first that fits counts. A tensor `scales` is not evidence: the packed one must be of its type.
 _PACKINGS = (
     _Packing("GPTQ", ".qweight", _INTEGERS, (".g_idx", ".qzeros", ".scales")),
     _Packing("AWQ", ".qweight", _INTEGERS, (".qzeros", ".scales")),

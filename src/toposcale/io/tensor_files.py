@@ -71,7 +71,7 @@ def _checked(file: "TensorFile") -> tuple[dict[str, NDArray], dict[str, str]]:
 
 
 class Stored(NamedTuple):
-    """Shape of a tensor, its type as the format or the library names it ("F32", "torch.float32"), and why it is no weight.
+    """Shape of a tensor, its type as the format or library names it ("F32", "torch.float32"), and why it is not a weight.
 
     shape: lengths of the axes.
     dtype: name of the type.

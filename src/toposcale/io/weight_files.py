@@ -107,7 +107,7 @@ class _Parts(NamedTuple):
 
 
 def is_rank(name: str) -> bool:
-    """Return whether a name is that of the folder of one process, whose number is no step."""
+    """Return whether a name is that of the folder of one process, whose number is not a step."""
     return _RANK.fullmatch(name) is not None
 
 
@@ -267,14 +267,14 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def names_in_index(files: Sequence[Path]) -> set[str]:
-    """Return the names of the tensors in the index of these shards; none for a file that is no shard."""
+    """Return the names of the tensors in the index of these shards; none for a file that is not a shard."""
     of_shards = [single for single, shard in _FORMATS.items() if files and shard.fullmatch(files[0].name)]
     indices = [index for single in of_shards if (index := files[0].with_name(f"{single}.index.json")).is_file()]
     return {name for index in indices for name in _weight_map(index)}
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Return the shard of each tensor by name; raise UserError if the file is no index."""
+    """Return the shard of each tensor by name; raise UserError if the file is not an index."""
     with as_user_error(index, "not an index of weight files", remedy="fetch it again"):
         return {name: str(shard) for name, shard in parse_json(read_text(index))["weight_map"].items()}
 

@@ -123,7 +123,7 @@ def value_of_run(row: Mapping[str, Any], models: Collection[str], run: Run) -> f
 
 
 def _rows_of_models(table: pd.DataFrame, models: Collection[str], conditions: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows of these models that meet the conditions, values by column; NaN is no condition."""
+    """Return the rows of these models that meet the conditions, values by column; NaN is not a condition."""
     rows = table[table["model"].isin(models)] if "model" in table else table
     if "layer" in table and pd.isna(conditions["layer"]):
         rows = rows[rows["layer"] != schemas.ALL_LAYERS]
