@@ -50,9 +50,9 @@ VERSION = 2
 """Version of the keys of an advice as JSON."""
 
 FURTHEST_SIZE = 1.0
-"""Decades outside the published sizes beyond which a choice needs `FEWEST_SIZES` sizes of the family."""
+"""Decades outside the published sizes beyond which a choice needs `MIN_SIZES` sizes of the family."""
 
-FEWEST_SIZES = 3
+MIN_SIZES = 3
 """In the project's own decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; three
 sizes had 0."""
 
@@ -341,7 +341,7 @@ def advise_on(
 
 def refuse_choice(run: TrainingRun, law: Joint) -> None:
     """Raise NoForecast where neither published runs nor the family determine how the loss scales with size."""
-    if law.n_sizes < FEWEST_SIZES and decades_away(run.n_parameters) > FURTHEST_SIZE:
+    if law.n_sizes < MIN_SIZES and decades_away(run.n_parameters) > FURTHEST_SIZE:
         raise NoForecast(
             f"{run.n_parameters:,} parameters are far outside the sizes of published runs, {PUBLISHED_RANGE}, so how the "
             "loss scales with size is unknown here; give finished runs of two more sizes (--known; in a run under models)"

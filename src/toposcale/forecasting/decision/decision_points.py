@@ -89,31 +89,31 @@ def decision_points(runs: Sequence[PublishedRun], at: Sequence[float] = SHARES) 
             yield from _of_constant(group, at) if shape == CONSTANT else _of_decaying(group)
 
 
-MOST_RUNS = 40
+MAX_RUNS = 40
 """Runs of a family whose ends are forecast, for time: neighbours differ little."""
 
 MAX_POINTS = 60
 """Decision points of a family and shape that are judged, for time."""
 
-FEWEST_POINTS = 5
+MIN_POINTS = 5
 """Points that a group needs: of one or two there is no mean."""
 
 
 def judged_runs(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
-    """Return the runs that decay whose ends are forecast: of each family at most `MOST_RUNS`."""
-    return _thinned([run for run in runs if run.shape != CONSTANT], lambda run: run.family, MOST_RUNS)
+    """Return the runs that decay whose ends are forecast: of each family at most `MAX_RUNS`."""
+    return _thinned([run for run in runs if run.shape != CONSTANT], lambda run: run.family, MAX_RUNS)
 
 
 def judged_points(runs: Sequence[PublishedRun], at: Sequence[float] = SHARES) -> list[DecisionPoint]:
     """Return the decision points that are judged.
 
-    Of each family, schedule and usual or odd shapes at most `MAX_POINTS`; none where there are fewer than `FEWEST_POINTS`.
+    Of each family, schedule and usual or odd shapes at most `MAX_POINTS`; none where there are fewer than `MIN_POINTS`.
     """
 
     def key(point: DecisionPoint) -> tuple[str, str, bool]:
         return point.base.family, point.base.shape, point.is_usual
 
-    return _thinned(list(decision_points(runs, at)), key, MAX_POINTS, FEWEST_POINTS)
+    return _thinned(list(decision_points(runs, at)), key, MAX_POINTS, MIN_POINTS)
 
 
 def _thinned(items: Sequence[Any], key: Callable[[Any], Any], most: int, fewest: int = 1) -> list[Any]:

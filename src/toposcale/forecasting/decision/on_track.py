@@ -14,7 +14,7 @@ from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.files import finite_or_none
 
-FEWEST_SIZES = 3
+MIN_SIZES = 3
 """Fewest finished sizes of a family."""
 
 
@@ -91,14 +91,14 @@ def _track(law: Law, run: TrainingRun) -> Track:
 def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Track, ...]:
     """Compare the losses of a run with finished runs of its family, and with published runs.
 
-    By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; then by the published law.
+    By the family from `MIN_SIZES` finished sizes on, if the learning-rate schedule is known; then by the published law.
     Empty without a loss above 0; no published law below 25M parameters or without the tokens of a step.
     """
     if run.loss_curve.is_empty or run.lowest_loss <= 0:
         return ()
     laws: list[Law] = []
     finished = [other for other in family if other.is_finished and other.has_known_rates]
-    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and run.has_known_rates:
+    if len({other.n_parameters for other in finished}) >= MIN_SIZES and run.has_known_rates:
         laws.append(Joint(check=False).fit(largest_run(finished), finished))
     if has_published_level(run):
         laws.append(PublishedLaw())

@@ -61,7 +61,7 @@ MAX_TOKENS = 1e12
 MIN_EPOCHS = 0.01
 """Least epochs of a run."""
 
-MOST_EPOCHS = 1e6
+MAX_EPOCHS = 1e6
 """Most epochs of a run."""
 
 LARGEST_RATIO = {"n_parameters": 1.25, "tokens_per_step": 1.1}
@@ -85,8 +85,11 @@ def is_usual_aspect_ratio(ratio: float) -> bool:
     return not (ratio < least or ratio > most)
 
 
-LEAST_ASPECT_RATIO, MOST_ASPECT_RATIO = 0.01, 1e5
-"""Bounds of the width over the number of layers."""
+MIN_ASPECT_RATIO = 0.01
+"""Least width over the number of layers that is not a mistake."""
+
+MAX_ASPECT_RATIO = 1e5
+"""Largest such ratio."""
 
 
 class FactKind(StrEnum):
@@ -191,7 +194,7 @@ class StatedFacts(TypedDict, total=False):
         Number,
         Fact(
             "epochs of the whole run over the training text",
-            partial(number, least=MIN_EPOCHS, most=MOST_EPOCHS, example="4"),
+            partial(number, least=MIN_EPOCHS, most=MAX_EPOCHS, example="4"),
         ),
     ]
     optimizer: Annotated[
@@ -217,7 +220,7 @@ class StatedFacts(TypedDict, total=False):
         Fact(
             f"width of the model over its number of layers; outside {USUAL_ASPECT_RATIOS[0]} to {USUAL_ASPECT_RATIOS[1]} "
             "no answer is confident",
-            partial(number, least=LEAST_ASPECT_RATIO, most=MOST_ASPECT_RATIO, example="64"),
+            partial(number, least=MIN_ASPECT_RATIO, most=MAX_ASPECT_RATIO, example="64"),
         ),
     ]
     objective: Annotated[

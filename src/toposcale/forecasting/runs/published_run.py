@@ -10,7 +10,7 @@ from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 NEXT_TOKEN = "next token"
-MOST_EPOCHS = 4
+MAX_EPOCHS = 4
 """Runs of another objective, or of more epochs, are no pretraining as the prior of the joint law means it."""
 
 CONSTANT = "constant"
@@ -70,8 +70,8 @@ class PublishedRun(TrainingRun):
         """Objective, and whether the text is repeated often, where either is unusual; else ""."""
         if self.objective != NEXT_TOKEN:
             return self.objective
-        is_repeated = self.tokens / self.facts.unique_tokens > MOST_EPOCHS * ROUNDED
-        return f"over {MOST_EPOCHS} epochs" if is_repeated else ""
+        is_repeated = self.tokens / self.facts.unique_tokens > MAX_EPOCHS * ROUNDED
+        return f"over {MAX_EPOCHS} epochs" if is_repeated else ""
 
     @property
     def judged_as(self) -> str:
