@@ -508,10 +508,11 @@ def test_checkpoint_only_weight_matrices_are_given(tmp_path):
         "layers.0.attention.rotary_emb.inv_freq": np.ones((2, 2), np.float32),
     }
     others = {"norm": np.ones(4, np.float32), "counts": np.ones((2, 2), np.int64)}
+    others |= {"h.1.attn.bias": np.arange(3, dtype=np.float32)}  # of a linear layer that is called attn
     kept = {"layers.0.attention.dense.weight": MATRIX, "layers.0.attention.bias_like.weight": MATRIX}
     save_file(masks | others | kept, tmp_path / "model.safetensors")
     assert matrices(tmp_path).keys() == kept.keys()
-    assert checkpoints.Checkpoint(tmp_path).count.total == 4 + 2 * MATRIX.size  # and not the integers
+    assert checkpoints.Checkpoint(tmp_path).count.total == 4 + 3 + 2 * MATRIX.size  # and not the integers
 
 
 def save_shards(folder: Path, index: dict[str, str]) -> None:

@@ -74,8 +74,12 @@ def test_init_losses_inside_the_checkpoints_need_no_file(here, capsys):
     (here / "mine").mkdir()
     for step in (10, 20):
         torch.save({"model": {"w": torch.eye(3)}, "val_loss": 1 / step}, here / f"mine/step-{step}.pt")
+    (here / "other.csv").write_text(LOSSES)
     written(capsys, "init", "mine")
     assert "losses" not in Path("mine.yaml").read_text()
+    (here / "mine/train.csv").write_text(LOSSES)  # a log in their folder has more rows than there are checkpoints
+    written(capsys, "init", "mine", "--output", "log.yaml")
+    assert "losses: mine/train.csv" in Path("log.yaml").read_text()
 
 
 def test_init_folders_of_several_runs_are_an_entry_each(here, capsys):

@@ -65,21 +65,25 @@ def entry_of(name: str, source: FolderSource, steps: Sequence[int], base: Path) 
     if source.pattern:
         lines.append(f"    pattern: {source.pattern!r}")
     last, state = source.inspection(steps[-1]), source.last_trainer_state().path
-    if not state and not LOSSES.keys() & last.numbers:
-        lines += losses_of(source.path, base)
+    if not state:
+        lines += losses_of(source.path, base, are_inside=bool(LOSSES.keys() & last.numbers))
     if last.not_runnable:
         lines.append(f"    embeddings: false   # {last.not_runnable}")
     return lines if state else [*lines, _WARMUP]
 
 
-def losses_of(folder: Path, base: Path) -> list[str]:
-    """Return the line of the losses: the only log of the folder, or a comment."""
-    logs = logs_in(folder)
+def losses_of(folder: Path, base: Path, *, are_inside: bool) -> list[str]:
+    """Return the line of the losses: the only log of the folder, or a comment.
+
+    are_inside: the checkpoints hold losses, of which a log in their folder has more.
+    """
+    logs = [log for log in logs_in(folder) if log.parent == folder or not are_inside]
     if len(logs) == 1:
         return [f"    losses: {relative(logs[0], base)}"]
     if logs:
         return [f"    # losses: FILE        # one of {listed([file.name for file in logs], 5)}"]
-    return ["    # losses: losses.csv  # as `toposcale check` reads it; without losses nothing is correlated"]
+    comment = "    # losses: losses.csv  # as `toposcale check` reads it; without losses nothing is correlated"
+    return [] if are_inside else [comment]
 
 
 def relative(path: Path, base: Path) -> str:

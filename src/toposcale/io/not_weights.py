@@ -73,7 +73,9 @@ def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str
 
     A matrix of one value is a weight, as some start so, unless it is called a mask.
     """
-    if is_buffer(name):
+    if is_buffer(name) and not (
+        name.endswith(".bias") and len(shape) == 1
+    ):  # of a linear layer; a buffer has more axes
         return BY_NAME
     if not re.match(r"(torch\.)?b?f(loat)?\d", dtype, re.I):  # "F32", "BF16", "torch.float32"
         return COMPLEX if re.search("complex|^C", dtype) else INTEGERS
