@@ -259,6 +259,10 @@ def test_scalars_of_tensorboard_are_read(tmp_path):
     ("columns", "said"),
     [
         ({"step": [1], "ppl": [2.0]}, "no column for loss; its columns are step, ppl (CSV separated by commas)"),
+        (
+            {"step": [1]} | {f"m{i}": [i] for i in range(60)},
+            "m9, m10 and 49 more (CSV separated by commas). Call it loss",
+        ),
         ({"loss": [2.0], "time": [1]}, "no column for step; its columns are loss, time (CSV separated by commas)"),
         ({"step": [], "loss": []}, "no rows"),
         ({"step": [1.5], "loss": [1]}, "step holds 1.5"),

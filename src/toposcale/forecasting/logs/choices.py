@@ -43,6 +43,9 @@ from toposcale.forecasting.logs.rows import (
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import listed
 
+MAX_NAMED = 12
+"""Columns that a refusal names: the remedy after them is on the first screen."""
+
 MAX_LEARNING_RATE = 0.1
 """Highest value of a curve without a name that may be a learning rate; a loss in nats per token begins above it."""
 
@@ -117,7 +120,7 @@ def _column_called(columns: Collection[str], quantity: str, name: str) -> str:
     alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain_name(name)]
     alike = alike or [one for one in columns if (loss := loss_name(name)) and loss == loss_name(one)]
     if len(alike) != 1:
-        raise LogError(f"no column {name} for the {quantity}; its columns are {listed([*columns], 40)}")
+        raise LogError(f"no column {name} for the {quantity}; its columns are {listed([*columns], MAX_NAMED)}")
     return alike[0]
 
 
@@ -278,7 +281,7 @@ def _refuse_missing(names: Collection[str], columns: Collection[str], form: str)
     if columns and all(re.fullmatch(r"[-+\d.eE]+", name) for name in columns):
         raise LogError("its first line holds numbers; begin it with the names of the columns: step,loss")
     form = f" ({form})" if form else ""
-    present = f"its columns are {listed([*columns], 40)}{form}" if columns else "it has none"
+    present = f"its columns are {listed([*columns], MAX_NAMED)}{form}" if columns else "it has none"
     if missing == ["step"] and (step := _step_of_axis(columns)):
         raise LogError(f"no column for step; {present}. Add one called step: {step}")
     raise LogError(
