@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.decisions import advice_table, candidate_table, decision_points
+from toposcale.analysis.decisions import advice_table, advised_runs, candidate_table
 from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.verdicts import verdict_tables
@@ -248,8 +248,8 @@ def all_tables() -> dict[str, pd.DataFrame]:
         **scaling_tables(whole, metrics, models),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "forecasts": forecasts,
-        "advice": advice_table(decision_points(histories)),
-        "candidates": candidate_table(decision_points(histories)),
+        "advice": advice_table(advised_runs(histories)),
+        "candidates": candidate_table(advised_runs(histories)),
         "schedules": schedules_table(),
     }
 

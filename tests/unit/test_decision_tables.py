@@ -8,7 +8,7 @@ import pytest
 
 from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
-from toposcale.analysis.decisions import POLICIES, candidate_table, decision_points, decision_table
+from toposcale.analysis.decisions import POLICIES, advised_runs, candidate_table, decision_table
 
 DECISION = {"remaining": None, "multiples": [2]}
 
@@ -81,7 +81,7 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     table = decision_table(SIZES[:1])
     assert table.empty
     assert "regret" in table.columns
-    assert set(candidate_table(decision_points(SIZES[:1]))["candidate"]) == {
+    assert set(candidate_table(advised_runs(SIZES[:1]))["candidate"]) == {
         "continue",
         "scale up to 2 x 100M",
         "scale up to 4 x 100M",
@@ -105,7 +105,7 @@ def test_decision_points_of_a_run_at_its_end():
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
     assert not silent.has_steps_left
-    assert not candidate_table(decision_points([silent, run("400M", 400_000_000)]))["is_live"].any()
+    assert not candidate_table(advised_runs([silent, run("400M", 400_000_000)]))["is_live"].any()
 
 
 def test_what_the_advice_refuses_is_told_in_the_report_too():
@@ -113,7 +113,7 @@ def test_what_the_advice_refuses_is_told_in_the_report_too():
     live = run("100M", 100_000_000, until=0.9)
     losses = live.checkpoint_losses.copy()
     losses[-3:] -= 1.0
-    [row] = candidate_table(decision_points([replace(live, checkpoint_losses=losses)])).to_dict("records")
+    [row] = candidate_table(advised_runs([replace(live, checkpoint_losses=losses)])).to_dict("records")
     assert row["candidate"] == ""
     assert row["reason"]
     assert row["is_live"]
@@ -135,7 +135,7 @@ def test_seeds_of_a_configuration_count_once(monkeypatch):
 
 def test_decision_points_at_the_first_share_with_advice():
     """A hundredth of its steps is within the warm-up; where no share allows an advice, the first one tells why."""
-    late = decision_points(SIZES[:1], fractions=(0.5, 0.3, 0.01))
+    late = advised_runs(SIZES[:1], fractions=(0.5, 0.3, 0.01))
     assert [(point.fraction, point.advice.decision is None) for point in late] == [(0.3, False)]
-    early = decision_points(SIZES[:1], fractions=(0.02, 0.01))
+    early = advised_runs(SIZES[:1], fractions=(0.02, 0.01))
     assert [(point.fraction, point.advice.decision is None) for point in early] == [(0.01, True)]

@@ -96,7 +96,7 @@ def decision_tables(
     decision: that section of the configuration. tables: those of `trainings_from_tables`.
     """
     trainings = trainings_from_tables(**tables)
-    advised = decision_points(trainings, fractions, Request(decision["remaining"], decision["multiples"]))
+    advised = advised_runs(trainings, fractions, Request(decision["remaining"], decision["multiples"]))
     evaluated = decision_table(trainings, fractions=fractions)
     by_configuration = evaluated.assign(configuration=evaluated["model"].map(configurations_of(tables["models"])))
     means = mean_regret(by_configuration, ["fraction"], group="configuration", resamples=resamples, seed=seed)
@@ -108,7 +108,7 @@ def decision_tables(
     }
 
 
-class DecisionPoint(NamedTuple):
+class AdvisedRun(NamedTuple):
     """The advice on a run at a share of its steps; is_live: whether that is the present state of a run under way."""
 
     fraction: float
@@ -117,14 +117,14 @@ class DecisionPoint(NamedTuple):
 
     @property
     def key(self) -> dict[str, Any]:
-        """Columns that identify the decision point."""
+        """Columns that identify the run and the share."""
         return {"model": self.advice.run.model, "fraction": self.fraction, "is_live": self.is_live}
 
 
-def decision_points(
+def advised_runs(
     trainings: Sequence[TrainingRun], fractions: Sequence[float] = FRACTIONS, request: Request = USUAL
-) -> list[DecisionPoint]:
-    """Return the decision points of runs under way now, and of finished ones at the first fraction with an advice.
+) -> list[AdvisedRun]:
+    """Return the advice on runs under way now, and on finished ones at the first fraction with an advice.
 
     Where no fraction has one, the first of all says why.
     """
@@ -132,18 +132,18 @@ def decision_points(
     for training in trainings:
         if training.has_steps_left:
             share = training.progress.step / training.final_step
-            points.append(DecisionPoint(share, True, advise_on(training, trainings, request)))
+            points.append(AdvisedRun(share, True, advise_on(training, trainings, request)))
             continue
         smaller, earlier = _smaller(training, trainings), []
         for share in sorted(fractions):
-            earlier.append(DecisionPoint(share, False, advise_on(training.first(share), smaller, request)))
+            earlier.append(AdvisedRun(share, False, advise_on(training.first(share), smaller, request)))
             if earlier[-1].advice.decision is not None:
                 break
         points.append(earlier[-1] if earlier[-1].advice.decision is not None else earlier[0])
     return points
 
 
-def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
+def advice_table(advised: Iterable[AdvisedRun]) -> pd.DataFrame:
     """Return the table `advice`: what to do, a row a run."""
     columns = schemas.TABLES["advice"].names
     return schemas.TABLES["advice"].frame(
@@ -156,7 +156,7 @@ def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
     )
 
 
-def candidate_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
+def candidate_table(advised: Iterable[AdvisedRun]) -> pd.DataFrame:
     """Return the table `candidates`: a row for each candidate for the remaining compute."""
     rows = []
     for point in advised:
