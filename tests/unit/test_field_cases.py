@@ -26,6 +26,9 @@ def answer(path):
             assert len(loss_curves.read(path, pattern=option[1]).columns["step"]) > 1
         if "choose one with --run" in str(error):
             assert len(loss_curves.read(path, run=1).columns["step"]) > 1
+        if "agrees with it: --loss-column" in str(error):
+            named = str(error).partition("agrees with it: --loss-column ")[2].split()[0]
+            assert len(loss_curves.read(path, loss_column=named).columns["step"]) > 1
         return {"question": " ".join(str(error).removeprefix(f"{path}: ").split()[:6])}
     n, n_validation = (
         int(np.sum(~np.isnan(curve.columns.get(name, np.empty(0))))) for name in ("loss", "validation_loss")

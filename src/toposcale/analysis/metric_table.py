@@ -20,6 +20,9 @@ from toposcale.io.errors import UserError, as_user_error, counted, did_you_mean,
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import pearson, spearman
 
+_AXIS = re.compile(r"(?:.*(?<!batch)[_/])?(tokens|samples|sequences|examples|epoch|batch)(?:_seen|_idx|_\(\w+\))?")
+"""Names of columns that count something else than steps."""
+
 STEP = "step"
 LEARNING_RATE = "learning_rate"
 NORM = "weight_norm"
@@ -325,7 +328,7 @@ def _is_context(name: str) -> bool:
     return (
         names.is_step_or_loss(name)
         or plain in (*context, "_timestamp", "final_step")
-        or bool(names.AXIS.fullmatch(plain) or names.PERPLEXITY.search(plain) or names.BITS.search(plain))
+        or bool(_AXIS.fullmatch(plain) or names.PERPLEXITY.search(plain) or names.BITS.search(plain))
     )
 
 

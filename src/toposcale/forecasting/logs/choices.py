@@ -4,7 +4,7 @@ Each returns what it chose, why, and what it left out; what has two readings is 
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,14 +12,11 @@ import numpy as np
 
 from toposcale.forecasting.logs.groups import METRICS, labels_of
 from toposcale.forecasting.logs.names import (
-    AXIS,
     BITS,
     COUNTERS,
     END,
     LAST_STEP,
-    NO_LOSS,
     NORMS,
-    OF_LOSSES,
     PERPLEXITY,
     RATES,
     TEST,
@@ -46,9 +43,6 @@ from toposcale.io.errors import listed
 MAX_NAMED = 12
 """Columns that a refusal names: the remedy after them is on the first screen."""
 
-MAX_LEARNING_RATE = 0.1
-"""Highest value of a curve without a name that may be a learning rate; a loss in nats per token begins above it."""
-
 MAX_PERPLEXITY_MISMATCH = 0.03
 """Largest relative difference of a loss and the logarithm of its perplexity, which may be means over other rows."""
 
@@ -56,6 +50,7 @@ MAX_BASE_MISMATCH = 0.02
 """Largest difference of log(perplexity) / loss from 1 (nats) or from ln 2 (bits)."""
 
 _STEP_OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
+_TWO_COUNTERS = "columns {} and {} count differently; name one with --step-column (step_column)"
 _IN_BITS = "if the losses are in bits, multiply them by 0.6931; if in nats, say so with --loss-column {} (loss_column)"
 
 
@@ -136,52 +131,27 @@ def _only_column(plain_of: Mapping[str, str], quantity: str, aliases: Collection
 
 
 def choose_step(columns: Mapping[str, Any], losses: Mapping[str, LossName]) -> Choice:
-    """Choose the column that counts the updates of the weights; note if another counts more.
-
-    Only those count that most rows with a loss have.
-    """
-    counters = {name: values for name, values in columns.items() if plain_name(name) in COUNTERS}
-    lengths = {len(columns[name]) for name in (*counters, *losses)}
-    if losses and len(lengths) == 1:
+    """Choose the column that counts the updates of the weights most surely; only those that most rows with a loss have."""
+    counters = {name: numbers_or_nan(values) for name, values in columns.items() if plain_name(name) in COUNTERS}
+    if losses and len({len(columns[name]) for name in (*counters, *losses)}) == 1:
         has_loss = np.any([known_cells(columns[name]) for name in losses], axis=0)
-        usual = {
-            name: values
-            for name, values in counters.items()
-            if 2 * known_cells(values)[has_loss].sum() > has_loss.sum()
-        }
-        counters = usual or counters
+        usual = {name for name, steps in counters.items() if 2 * np.isfinite(steps[has_loss]).sum() > has_loss.sum()}
+        counters = {name: counters[name] for name in usual or counters if name in counters}
+    counters = {name: steps for name, steps in counters.items() if _is_whole(steps)} or counters
     kinds = {name: COUNTERS[plain_name(name)] for name in counters}
-    ranked = sorted(counters, key=lambda name: -kinds[name])
-    steps = {name: known for name in ranked if _is_whole(known := numbers_or_nan(counters[name]))}
-    ranked = [*steps, *(name for name in ranked if name not in steps)]
-    for name in (name for name in ranked[1:] if name in steps and kinds[name] is not Counter.TRACKER):
-        best = ranked[0]
-        if kinds[name] is Counter.MICRO_STEP and _goes_back(steps[name]) and not _goes_back(steps[best]):
-            continue  # it numbers the parts of a step
-        ratio = _ratio(steps[name], steps[best])
-        if abs(ratio - 1) < 1e-6 or np.isnan(ratio):
-            continue
-        if kinds[name] == kinds[best] or ratio < 1:
-            raise LogError(f"columns {best} and {name} count differently; name one with --step-column (step_column)")
-        return Choice(
-            {"step": best}, (f"{name} advances {ratio:.3g} times as fast as {best}, which counts the updates",)
-        )
-    return Choice({"step": ranked[0]} if ranked else {})
+    surest = [name for name in columns if name in kinds and kinds[name] == max(kinds.values())]
+    for name in surest[1:]:
+        both = np.isfinite(counters[name]) & np.isfinite(counters[surest[0]])
+        if not np.allclose(np.diff(counters[name][both]), np.diff(counters[surest[0]][both])):
+            raise LogError(_TWO_COUNTERS.format(surest[0], name))
+    for name in (name for name in counters if Counter.MICRO_STEP < kinds[name] < kinds[surest[0]]):
+        if np.ptp(counters[name][np.isfinite(counters[name])]) < 0.99 * np.ptp(counters[surest[0]]):
+            raise LogError(_TWO_COUNTERS.format(surest[0], name))  # what is no update counts no slower
+    return Choice({"step": surest[0]} if surest else {})
 
 
 def _is_whole(values: np.ndarray) -> bool:
     return not np.any(values[np.isfinite(values)] % 1) and bool(np.isfinite(values).any())
-
-
-def _goes_back(values: np.ndarray) -> bool:
-    return bool(np.any(np.diff(values[np.isfinite(values)]) < 0))
-
-
-def _ratio(values: np.ndarray, others: np.ndarray) -> float:
-    """Return how many times as fast as others values advance, NaN if unknown."""
-    known = np.isfinite(values) & np.isfinite(others)
-    advances = np.abs(np.diff(values[known])).sum(), np.abs(np.diff(others[known])).sum()
-    return float(advances[0] / advances[1]) if min(advances) > 0 else np.nan
 
 
 def choose_losses(columns: Mapping[str, Any], losses: Mapping[str, LossName]) -> Choice:
@@ -226,8 +196,6 @@ def _one_loss(
         (name for name in losses if name in chosen), key=lambda name: -known_cells(columns[name]).sum()
     )
     if any(_differ(columns[first], columns[name]) for name in others):
-        if len(agreeing := _logarithms_of_perplexities(columns, chosen)) == 1:
-            return agreeing[0], []
         called = " and ".join(name for name in losses if name in chosen)
         remedy = "remove one of them, or name the loss with --loss-column (loss_column)"
         raise LogError(f"columns {called} both hold the {quantity}; {remedy}")
@@ -244,19 +212,17 @@ def _differ(values: Any, others: Any) -> bool:
 
 
 def _unnamed_loss(rows: Rows, columns: Mapping[str, Any]) -> Choice:
-    """Choose the curve that TensorBoard or MLflow exports without its name; raise LogError if it is not a loss."""
+    """Choose the curve that TensorBoard or MLflow exports without its name, if that of its file is the name of a loss."""
     column = next((name for name in columns if plain_name(name) == "value"), "")
     if not column or any(labels_of(columns, METRICS)):
         return Choice({})
-    run, has_tag, tag = rows.file.removesuffix(".gz").removesuffix(".csv").rpartition("-tag-")
-    highest = np.nanmax(numbers_or_nan(columns[column]), initial=0)
-    loss, plain = loss_name(tag), plain_name(tag)
-    is_other = bool(NO_LOSS.fullmatch(plain)) or (
-        loss.is_part if loss else bool(has_tag) and not OF_LOSSES.search(plain)
-    )
-    if is_other or 0 < highest < MAX_LEARNING_RATE:
-        curve = f"{tag or column}, which goes up to {highest:.3g},"
-        raise LogError(f"{curve} is not the loss of a step; give its file (or name it: --loss-column {column})")
+    run, _, tag = rows.file.removesuffix(".gz").removesuffix(".csv").rpartition("-tag-")
+    loss = loss_name(tag)
+    if loss is None or loss.is_part or "epoch" in plain_name(tag):
+        raise LogError(
+            f"nothing says that {column} is the loss of a step: give the file of that curve under its name, such as "
+            f"run-a-tag-train_loss.csv, or name the column: --loss-column {column} (loss_column)"
+        )
     split = split_of(tag) or split_of(run)
     return Choice({"loss" if split in (TRAINING, None) else "validation_loss": column})
 
@@ -282,23 +248,11 @@ def _refuse_missing(names: Collection[str], columns: Collection[str], form: str)
         raise LogError("its first line holds numbers; begin it with the names of the columns: step,loss")
     form = f" ({form})" if form else ""
     present = f"its columns are {listed([*columns], MAX_NAMED)}{form}" if columns else "it has none"
-    if missing == ["step"] and (step := _step_of_axis(columns)):
-        raise LogError(f"no column for step; {present}. Add one called step: {step}")
+    axis = "; steps are tokens / tokens of a step, or epoch x steps of an epoch" if missing == ["step"] else ""
     raise LogError(
         f"no column for {' and '.join(missing)}; {present}. Call it {usual[missing[0]]}, or name it: "
-        f"--{missing[0]}-column of the command, {missing[0]}_column in Python"
+        f"--{missing[0]}-column of the command, {missing[0]}_column in Python{axis}"
     )
-
-
-def _step_of_axis(columns: Iterable[str]) -> str:
-    """Return how steps follow from the column that counts something else; "" without one."""
-    by_unit = {axis[1]: name for name in columns if (axis := AXIS.fullmatch(plain_name(name)))}
-    epoch = by_unit.pop("epoch", "")
-    if "batch" in by_unit:
-        return "(epoch - first epoch) x batches of an epoch + batch" if epoch else ""
-    if unit := next(iter(by_unit), ""):
-        return f"{by_unit[unit]} / {unit} of a step"
-    return f"{epoch} x steps of an epoch, or count epochs as steps: --step-column {epoch}" if epoch else ""
 
 
 def _measured(rows: Rows, columns: Mapping[str, Any], names: Mapping[str, str]) -> Series:
@@ -379,7 +333,7 @@ def in_nats(series: Series, *, is_named: bool) -> Series:
     agreed = {column for column, _, ratio in ratios if abs(ratio - 1) <= MAX_PERPLEXITY_MISMATCH}
     for column, quantity, _ in ratios:
         if column not in agreed:
-            series = _loss_of(series, column, quantity)
+            _refuse_contradiction(series, column, quantity)
     return series
 
 
@@ -396,36 +350,23 @@ def _from_bits(series: Series, ratios: Collection[float], *, is_named: bool) -> 
     return series.changed(nats, f"losses of {program} are in bits: they were multiplied by ln 2")
 
 
-def _loss_of(series: Series, perplexity: str, quantity: str) -> Series:
-    """Return the series with the one other column whose exponential is a perplexity; raise LogError without one."""
-    wanted, values = np.log(numbers_or_nan(series.others[perplexity])), series.of(quantity)
-    others = {name: numbers_or_nan(cells) for name, cells in series.others.items()}
-    others = {name: numbers for name, numbers in others.items() if _agree(numbers, wanted)}
-    loss = series.names[quantity]
-    if len(others) != 1:
-        row = int(np.flatnonzero(np.isfinite(values) & np.isfinite(wanted))[-1])
-        raise LogError(
-            f"{perplexity} {np.exp(wanted[row]):.4g} contradicts {loss} {values[row]:.4g} at {series.place(row)} (exp "
-            f"gives {np.exp(min(values[row], 700)):.4g}): which is in nats? If {loss} is the cross-entropy alone, say so "
-            f"with --loss-column {loss} (loss_column)"
-        )
-    ((name, numbers),) = others.items()
-    note = f"{name} is read, whose exponential is {perplexity}; {loss} contradicts it: left out"
-    return replace(series.changed({quantity: numbers}, note), names={**series.names, quantity: name})
-
-
-def _logarithms_of_perplexities(columns: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return the columns of these names whose exponential is a perplexity in another column."""
-    perplexities = (numbers_or_nan(columns[name]) for name in columns if PERPLEXITY.search(name.lower()))
-    wanted = [np.log(np.where(values > 1, values, np.nan)) for values in perplexities]
-    return [name for name in names if any(_agree(numbers_or_nan(columns[name]), values) for values in wanted)]
-
-
-def _agree(values: np.ndarray, log_perplexity: np.ndarray) -> bool:
-    """Return whether values are the logarithms of a perplexity, in the median of the rows that have both."""
-    known = np.isfinite(values) & np.isfinite(log_perplexity) & (values > 0)
-    ratio = np.median(log_perplexity[known] / values[known]) if known.sum() > 1 else np.nan
-    return bool(abs(ratio - 1) <= MAX_PERPLEXITY_MISMATCH)
+def _refuse_contradiction(series: Series, perplexity: str, quantity: str) -> None:
+    """Raise LogError for a loss whose exponential is not the perplexity beside it; name the column that is."""
+    wanted, values, loss = (
+        np.log(numbers_or_nan(series.others[perplexity])),
+        series.of(quantity),
+        series.names[quantity],
+    )
+    ratios = {name: np.nanmedian(wanted / numbers_or_nan(cells)) for name, cells in series.others.items()}
+    agreeing = [name for name, ratio in ratios.items() if abs(ratio - 1) <= MAX_PERPLEXITY_MISMATCH]
+    remedy = f"If {loss} is the cross-entropy alone, say so with --loss-column {loss} (loss_column)"
+    if agreeing:
+        remedy = f"{listed(agreeing, 4)} agrees with it: --loss-column {agreeing[0]} (loss_column)"
+    row = int(np.flatnonzero(np.isfinite(values) & np.isfinite(wanted))[-1])
+    raise LogError(
+        f"{perplexity} {np.exp(wanted[row]):.4g} contradicts {loss} {values[row]:.4g} at {series.place(row)} (exp "
+        f"gives {np.exp(min(values[row], 700)):.4g}): which is in nats? {remedy}"
+    )
 
 
 def _perplexity_ratios(series: Series) -> Iterator[tuple[str, str, float]]:

@@ -51,63 +51,68 @@ def _without_repetitions(series: Series, quantity: str) -> Series:
     """Return the series without validation losses that are none: 0, -1, NaN between evaluations, and repetitions."""
     values, name = series.values[quantity].copy(), series.names[quantity]
     notes = []
-    is_zero = (values == 0) | (values == -1)
-    if is_zero.any():
-        notes.append(f"{name} is 0 or -1 in {counted(int(is_zero.sum()), 'row')}, where nothing was measured")
-        values[is_zero] = np.nan
-    if between := _between_evaluations(values):
-        place = f"{counted(len(between), 'row')} between evaluations"
-        notes.append(f"{name} is NaN in {place}, where nothing was measured")
-        values[between] = np.nan
-    repeated = _carried_forward(values, ~np.isnan(series.of("loss")))
-    if len(repeated):
-        notes.append(f"{name} repeats the value of the row before in {len(repeated):,} rows: they were left out")
-        values[repeated] = np.nan
+    for what, find in _UNMEASURED.items():
+        unmeasured = find(values, ~np.isnan(series.of("loss")))
+        if unmeasured.any():
+            notes.append(f"{name} {what} in {counted(int(unmeasured.sum()), 'row')}, where nothing was measured")
+            values[unmeasured] = np.nan
     return series.changed({quantity: values}, *notes)
 
 
-def _between_evaluations(values: np.ndarray) -> list[int]:
-    """Return the rows whose NaN, held as infinite, stands between evaluations, or after them for no longer."""
-    rows, numbers = np.flatnonzero(~np.isnan(values)), np.isfinite(values[~np.isnan(values)])
-    places = np.flatnonzero(numbers)
-    if not len(places) or numbers.all():
-        return []
-    longest = int(np.diff(places).max(initial=1)) - 1
-    is_after = np.arange(len(rows)) > places[-1]
-    return rows[~numbers & (~is_after | (is_after.sum() <= longest))].tolist()
+def _placeholders(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+    return np.asarray((values == 0) | (values == -1))
+
+
+def _between_evaluations(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+    """Return where a NaN, held as infinite, stands between evaluations, or after them for no longer, (rows,)."""
+    logged = np.flatnonzero(~np.isnan(values))
+    numbers = np.flatnonzero(np.isfinite(values[logged]))
+    between = np.zeros(len(values), dtype=bool)
+    if len(numbers):
+        is_after = np.arange(len(logged)) > numbers[-1]
+        is_failure = is_after.sum() >= np.diff(numbers).max(initial=1)
+        between[logged] = np.isinf(values[logged]) & ~(is_after & is_failure)
+    return between
 
 
 def _carried_forward(values: np.ndarray, is_training: np.ndarray) -> np.ndarray:
-    """Return the rows with a training loss that repeat the last evaluation, if that is how the log is written."""
-    known = np.flatnonzero(~np.isnan(values))
-    is_new = np.append(True, (values[known][1:] != values[known][:-1]) | ~is_training[known][1:])[: len(known)]
-    starts = np.flatnonzero(is_new)
-    if 2 * len(starts) > len(known) + 1 or not np.isfinite(values[known]).all():
-        return np.empty(0, int)
-    lengths = np.diff(starts)
+    """Return where a row with a training loss repeats the last evaluation, if most rows do, (rows,)."""
+    known = np.flatnonzero(np.isfinite(values))
+    repeats = np.zeros(len(values), dtype=bool)
+    repeats[known[1:]] = (np.diff(values[known]) == 0) & is_training[known[1:]]
+    if 2 * repeats.sum() < len(known):
+        return np.zeros(len(values), dtype=bool)
+    lengths = np.diff(np.flatnonzero(~repeats[known]))
     if len(lengths) > 1 and lengths[0] > lengths[1:].max():  # also written before it was measured
-        is_new[0], is_new[lengths[0] - lengths[1:].max()] = False, True
-    return known[~is_new]
+        repeats[known[0]], repeats[known[lengths[0] - lengths[1:].max()]] = True, False
+    return repeats
+
+
+_UNMEASURED = {
+    "is 0 or -1": _placeholders,
+    "is NaN between evaluations": _between_evaluations,
+    "repeats the value of the row before": _carried_forward,
+}
+"""What rows without a validation loss hold in its place, and where they do, (rows,)."""
 
 
 def _with_failure(series: Series) -> Series:
     """Return the series with empty training losses at the end infinite: pandas writes NaN as an empty cell.
 
-    Rows of other kinds (evaluations, summaries) are recognised by values in columns that rows of a loss leave empty.
+    Rows of evaluations and summaries are recognised by values in columns that rows of a loss leave empty.
     """
     losses = series.of("loss")
     logged = np.flatnonzero(~np.isnan(losses))
-    if len(logged) < 2 or not len(after := np.arange(logged[-1] + 1, len(losses))):
+    if len(logged) < 2:
         return series
-    is_empty = np.all([np.isnan(values[after]) for name, values in series.values.items() if name != "step"], axis=0)
-    for known in map(known_cells, series.others.values()):
-        if is_empty.any() and known[logged].mean() < 0.5:
-            is_empty &= ~known[after]
-    if is_empty.sum() < np.diff(logged).max():
+    is_empty = np.arange(len(losses)) > logged[-1]
+    for name, values in {**series.values, **series.others}.items():
+        known = known_cells(values)
+        if name not in ("step", "loss") and known[logged].mean() < 0.5:
+            is_empty &= ~known
+    if not is_empty.any() or is_empty.sum() < np.diff(logged).max():
         return series
-    losses = losses.copy()
-    losses[after[is_empty]] = np.inf
-    return series.changed({"loss": losses})
+    return series.changed({"loss": np.where(is_empty, np.inf, losses)})
 
 
 def looks_like_classification(names: Iterable[str], losses: np.ndarray) -> bool:

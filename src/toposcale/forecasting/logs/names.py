@@ -20,16 +20,11 @@ IN_SEQUENCES = ("consumed_samples", "global_batch_size", "batch_size")
 """Columns of the tokens or sequences read so far, these with those of a step, and those that do not count tokens."""
 
 BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
-AXIS = re.compile(r"(?:.*(?<!batch)[_/])?(tokens|samples|sequences|examples|epoch|batch)(?:_seen|_idx|_\(\w+\))?")
 PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
 ACCURACY = re.compile(
     r"(?:^|[\W_])(?:top[\W_]?[15]|(?:top[\W_]?[15][\W_]?)?acc(?:uracy|[@_]?[15])?)(?:$|[\W_](?!step))"
 )
-NO_LOSS = re.compile(
-    r"(?!.*loss)(?:.*[\W_])?(?:lr|learning_rate|gnorm|grad_norm|gradient_norm|accuracy)(?:[\W_].*)?|.*(?:(?:\b|_)epoch|"
-    rf"{BITS.pattern}|{PERPLEXITY.pattern}|(?:\b|_)vs_(?:samples|tokens|time)).*"
-)
-"""Lower-case names of losses in bits, of what counts in place of steps, of perplexities, and of curves that are no loss."""
+"""Lower-case names of losses in bits, of perplexities, and of accuracies."""
 
 
 class Counter(IntEnum):
