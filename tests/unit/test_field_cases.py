@@ -1,11 +1,13 @@
 """What is read of logs as people have them, which lie outside the repository, as recorded in `field_answers.csv`."""
 
 import csv
+import json
 import os
 import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from toposcale.forecasting.logs import loss_curves
@@ -29,6 +31,9 @@ def answer(path):
         if "agrees with it: --loss-column" in str(error):
             named = str(error).partition("agrees with it: --loss-column ")[2].split()[0]
             assert len(loss_curves.read(path, loss_column=named).columns["step"]) > 1
+        if "give one: jq ." in str(error):
+            rows = json.loads(path.read_text())[str(error).partition("jq .")[2].split()[0]]
+            assert loss_curves.of_columns(pd.DataFrame(rows)).columns["step"].size == len(rows)
         return {"question": " ".join(str(error).removeprefix(f"{path}: ").split()[:6])}
     n, n_validation = (
         int(np.sum(~np.isnan(curve.columns.get(name, np.empty(0))))) for name in ("loss", "validation_loss")

@@ -14,12 +14,12 @@ from toposcale.forecasting.logs.names import (
     LAST_STEP,
     PARAMETERS,
     PER_STEP,
-    TRAINING,
+    TEST,
+    VALIDATION,
     is_step_or_loss,
     loss_name,
     plain_name,
     split_of,
-    with_split,
 )
 from toposcale.forecasting.logs.rows import (
     MAX_KEYS,
@@ -144,42 +144,38 @@ def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -
 
 
 def _entries(path: Path, content: dict[str, Any], suffix: str) -> Iterator[Any]:
-    """Yield the entries of one object, with the facts beside them; losses of a list of a validation are such by name."""
-    lists = {"": content["log_history"]} if isinstance(content.get("log_history"), list) else _lists(content)
+    """Yield the entries of the only list of rows in an object, with the facts beside it; an object without one is a row."""
+    lists = _lists(content)
     if not lists and suffix == ".json":
         raise LogError(_NO_ROWS)
-    lists = lists or {"": [content]}
-    lists = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists
-    if len(lists) > 1 and sum(split_of(name) in (TRAINING, None) for name in lists) != 1:
-        example = f"jq .{next(iter(lists))} {path.name} > one.json"
+    lists = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists or {"": [content]}
+    if len(lists) > 1:
+        named = min(lists, key=lambda name: split_of(name) in (VALIDATION, TEST))
+        example = f"jq .{named} {path.name} > one.json"
         raise LogError(f"{len(lists)} lists hold rows ({listed(lists, 6)}); give one: {example}")
     facts = {name: value for name, value in content.items() if plain_name(name) in (*LAST_STEP, PER_STEP, PARAMETERS)}
-    for name, rows in lists.items():
-        split = name if len(lists) > 1 else ""
-        for row in rows:
-            yield facts | {with_split(key, split): row[key] for key in row} if isinstance(row, dict) else row
+    for row in next(iter(lists.values())):
+        yield facts | row if isinstance(row, dict) else row
 
 
 def _lists(content: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the lists of rows in an object, also as columns; those of its only inner object if it has none."""
+    """Return the lists of rows in an object, also as columns, by their paths; those inside its objects if it has none."""
     lists = {name: rows for name, rows in content.items() if isinstance(rows, list)}
     lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
-    inner = {name: value for name, value in content.items() if isinstance(value, dict)}
-    lists |= {name: rows for name, value in inner.items() if (rows := _rows_of_columns(value))}
     if not lists and (rows := _rows_of_columns(content)):
-        lists[""] = rows
-    for value in inner.values():
-        lists = lists or _lists(value)
+        return {"": rows}
+    if not lists:
+        inner = {name: _lists(value) for name, value in content.items() if isinstance(value, dict)}
+        lists = {f"{name}.{at}".rstrip("."): rows for name, found in inner.items() for at, rows in found.items()}
     return lists
 
 
 def _rows_of_columns(content: Mapping[str, Any]) -> list[Any]:
     """Return the rows of an object of columns; [] for another object. Raise LogError if their lengths differ."""
     columns = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
-    read = [*filter(is_step_or_loss, columns)]
-    if len(columns) < 2 or not read:
+    lengths = {name: len(columns[name]) for name in columns if is_step_or_loss(name)}
+    if len(columns) < 2 or not lengths:
         return []
-    lengths = {name: len(columns[name]) for name in read}
     if len(set(lengths.values())) > 1:
         named = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise LogError(f"its lists are not of one length ({named}); give each row its step and losses")

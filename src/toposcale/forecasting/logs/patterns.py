@@ -142,37 +142,53 @@ def suggested(content: bytes, *, starts_again: bool = False) -> str:
 
     starts_again: whether its steps start again in each epoch.
     """
-    lines = _lines(content)[0][:MAX_SAMPLED_LINES]
-    lines = [line[:400] for line in lines if "loss" in line.lower() and re.search(r"\d", line)]
+    lines = [line[:400] for line in _lines(content)[0][:MAX_SAMPLED_LINES]]
+    lines = [line.rstrip() for line in lines if "loss" in line.lower() and re.search(r"\d", line)]
     keys = [*map(key_of, lines)]
-    for key, _ in Counter(keys).most_common(3):
-        alike = [line.rstrip() for line, other in zip(lines, keys, strict=True) if other == key]
-        if any(
-            re.search(axis, alike[0], re.I) for axis, remedy in OTHER_AXES.items() if remedy.startswith("they count")
-        ):
-            continue
+    for key, n in Counter(keys).most_common(3):
+        alike = [line for line, other in zip(lines, keys, strict=True) if other == key][:MAX_COMPARED_LINES]
         form = form_of(alike[0])
-        names = _names_of_epochs(form.names) if starts_again else form.names
-        if (
-            len(alike) > 1
-            and form.reason not in (IN_BITS, *SUMMARIES.values())
-            and (pattern := _pattern_of(alike[:MAX_COMPARED_LINES], names))
-        ):
+        counts_others = any(re.search(axis, alike[0], re.I) for axis, remedy in OTHER_AXES.items() if "count" in remedy)
+        if n < 2 or counts_others or form.reason in (IN_BITS, *SUMMARIES.values()):
+            continue
+        if pattern := _pattern_of(alike, _groups_of(alike, form.names, starts_again=starts_again)):
             return pattern
     return ""
 
 
-def _names_of_epochs(names: Mapping[int, str]) -> dict[int, str]:
-    """Return names of numbers with those of the batches of an epoch, and their number, as such."""
-    of_epochs = dict.fromkeys(COUNTERS, BATCH) | {END: BATCHES}
-    return {at: of_epochs.get(name, name) for at, name in names.items()}
+def _groups_of(lines: Sequence[str], names: Mapping[int, str], *, starts_again: bool) -> dict[int, str]:
+    """Return the groups of the numbers of lines of one form, by position: losses, and the step or what it follows from.
+
+    names: those that are known. Without the name of a step, the first numbers that rise are it.
+    """
+    groups: dict[int, str] = {}
+    line, end, counting = lines[0], 0, []
+    for at, number in enumerate(NUMBER.finditer(line)):
+        before, name, end = line[end : number.start()].lower(), names.get(at, ""), number.end()
+        counting += [] if _NO_COUNT.match(line, end) else [at]
+        is_step = name == "step" or re.search(r"(?:step|iter|iteration|update)s?\W*$", before)
+        if loss_name(name) or (not name and re.search(r"loss\W*$", before)):
+            group = "validation_loss" if split_of(before) and "train" not in before else "loss"
+        elif starts_again:
+            group = BATCH if name == "step" else name if name in _OF_EPOCHS else ""
+        else:
+            group = "step" if is_step and at in counting else ""
+        if group and group not in groups.values():
+            groups[at] = group
+    if "step" not in groups.values() and not starts_again:
+        columns = _columns_of(lines)
+        groups |= dict.fromkeys([at for at in counting if at not in groups and _rise(columns[at])][:1], "step")
+    return groups
 
 
-def _pattern_of(lines: Sequence[str], names: Mapping[int, str]) -> str:
-    """Return a pattern that takes step and losses from lines; names: of their numbers, as far as they are known."""
-    line, numbers = lines[0], [*NUMBER.finditer(lines[0])]
-    columns = [*zip(*([number[0] for number in NUMBER.finditer(other)] for other in lines), strict=True)]
-    groups = _groups_of(line, columns, names)
+def _columns_of(lines: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the numbers of each position in lines of one form."""
+    return [*zip(*([number[0] for number in NUMBER.finditer(line)] for line in lines), strict=True)]
+
+
+def _pattern_of(lines: Sequence[str], groups: Mapping[int, str]) -> str:
+    """Return a pattern that takes the groups from lines of one form; "" without a step or a loss."""
+    line, columns, numbers = lines[0], _columns_of(lines), [*NUMBER.finditer(lines[0])]
     has_steps = "step" in groups.values() or {*groups.values()} >= _OF_EPOCHS
     if not has_steps or not any(map(loss_name, groups.values())):
         return ""
@@ -189,32 +205,6 @@ def _pattern_of(lines: Sequence[str], names: Mapping[int, str]) -> str:
         if re.match(r" \d{3}(?![\d.])", line[end:]):
             return ""  # thousands, perhaps
     return "".join(pieces).replace("'", r"\x27").replace("\t", r"\t").removeprefix(".*?")
-
-
-def _groups_of(line: str, columns: Sequence[Sequence[str]], names: Mapping[int, str]) -> dict[int, str]:
-    """Return the groups of the numbers of a line, by position: losses, and the step or what it follows from.
-
-    columns: the numbers of each position in all lines; without the name of a step, the first ones that rise are it.
-    """
-    groups: dict[int, str] = {}
-    numbers = [*NUMBER.finditer(line)]
-    counting = [at for at, number in enumerate(numbers) if not _NO_COUNT.match(line, number.end())]
-    is_of_epochs = {*names.values()} >= _OF_EPOCHS
-    for at, number in enumerate(numbers):
-        before, name = line[numbers[at - 1].end() if at else 0 : number.start()].lower(), names.get(at, "")
-        is_step = name in COUNTERS or name == "batch" or re.search(r"(?:step|iter|iteration|update)s?\W*$", before)
-        if loss_name(name) or (not name and re.search(r"loss\W*$", before)):
-            group = "validation_loss" if split_of(before) and "train" not in before else "loss"
-        elif is_of_epochs:
-            group = name if name in _OF_EPOCHS else ""
-        else:
-            group = "step" if is_step and at in counting else ""
-        if group and group not in groups.values():
-            groups[at] = group
-    if "step" not in groups.values() and not is_of_epochs:
-        rising = [at for at in counting if at not in groups and _rise(columns[at])]
-        groups |= dict.fromkeys(rising[:1], "step")
-    return groups
 
 
 def _rise(texts: Sequence[str]) -> bool:

@@ -1,10 +1,9 @@
 """Read the user's own tables: Parquet, Feather or CSV in any of its habits, as it is or compressed."""
 
-import csv as csv_module
-import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,16 @@ from toposcale.io.files import read_plain_or_gzip
 MAX_COLUMNS = 10_000
 """A hundred times the columns of the widest log at hand (43); each costs a third of a millisecond and 11 kB."""
 
-_SPACED = "['\u2019 \u00a0\u202f]([0-9]{3})"  # thousands
+_SPACED = re.compile("['\u2019 \u00a0\u202f]([0-9]{3})")
+_DOTTED = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?")
+_COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
+"""Numbers with separated thousands, and with decimal commas."""
+
+_REMEDIES = (
+    "delete that line, give each column a name, and where decimals are written with commas, separate the columns by "
+    "semicolons"
+)
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -132,41 +140,17 @@ def parse_csv(content: bytes, path: str | Path, first_line: int = 0) -> tuple[pa
 
     try:
         data = parsed()
-        numbers = {name: _grouped(data[name]) for name in _columns(data, pa.types.is_string)}
-        if any(values is not None and _any(data[name], r",(\d{1,2}|\d{4,})$") for name, values in numbers.items()):
-            # Commas are decimal, so dots are not.
+        grouped = {name: _grouped(data[name].to_pylist()) for name in _columns(data, pa.types.is_string)}
+        if any(is_decimal for _, is_decimal in filter(None, grouped.values())):  # commas are, so dots are not
             texts = parsed(names := _columns(data, pa.types.is_floating))
-            numbers |= {name: _grouped(texts[name], dots=True) for name in names}
+            grouped |= {name: _grouped(texts[name].to_pylist(), dots=True) for name in names}
     except (pa.ArrowException, OSError) as error:
-        reason = _damage(content, separator, first_line) or str(error).splitlines()[0]
+        row = re.search(r"Row #(\d+): (.*)", str(error).splitlines()[0])
+        reason = f"line {int(row[1]) + first_line:,}: {row[2]:.80}; {_REMEDIES}" if row else str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet or CSV table ({reason})") from error
-    if any(values is not None for values in numbers.values()):
-        arrays = [data[at] if numbers.get(name) is None else numbers[name] for at, name in enumerate(data.schema.names)]
-        data = pa.table(arrays, names=data.schema.names)
+    if numbers := {name: pa.array(column[0], pa.float64()) for name, column in grouped.items() if column}:
+        data = pa.table([numbers.get(name, data[at]) for at, name in enumerate(data.schema.names)], data.schema.names)
     return data, _SEPARATORS[separator]
-
-
-def _damage(content: bytes, separator: str, first_line: int) -> str:
-    """Return which lines of a CSV file have another number of fields than its header, and what to do; "" if none."""
-    try:
-        rows = csv_module.reader(io.StringIO(content.decode("utf-8", "replace")), delimiter=separator)
-        header = next(rows, [])
-        counts = [(rows.line_num + first_line, len(row), separator.join(row)) for row in rows if row]
-    except csv_module.Error as error:
-        return str(error)
-    wrong = [row for row in counts if row[1] != len(header)]
-    if not wrong:
-        return ""
-    line, fields, text = wrong[0]
-    reason = f"line {line:,} has {fields} fields and the header {len(header)}: {text[:60]!r}; "
-    if len(wrong) == len(counts):
-        if separator == "," and re.search(r"\d,\d", text):
-            return reason + "if its decimals are written with commas, separate the columns by semicolons"
-        return reason + "give each column a name"
-    if wrong == counts[-len(wrong) :] and len(wrong) > 1:
-        return reason + "so do all lines from there on: give them a file of their own, with their own header"
-    more = f", and {len(wrong) - 1:,} more lines like it" if len(wrong) > 1 else ""
-    return reason + f"delete line {line:,}{more}"
 
 
 def _columns(data: pa.Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:
@@ -175,45 +159,30 @@ def _columns(data: pa.Table, is_type: Callable[[pa.DataType], bool]) -> list[str
     return [field.name for field in data.schema if is_type(field.type) and counts[field.name] == 1]
 
 
-def _any(texts: pa.Array | pa.ChunkedArray, pattern: str) -> bool:
-    import pyarrow.compute as pc  # here, since most logs hold numbers alone
-
-    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
-
-
-def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
-    """Return the numbers of texts of which some have a comma or grouped digits; None if they are not numbers.
+def _grouped(cells: Sequence[str | None], *, dots: bool = False) -> tuple[list[float | None], bool] | None:
+    """Return the numbers of texts of which some have grouped digits or a comma, and whether that is decimal.
 
     Commas separate thousands if all of them can, and some number has none or the numbers rise; otherwise they are decimal.
     Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal. Spaces and
-    apostrophes always do.
+    apostrophes always do. None if they are not numbers, or as they stand.
     """
-    import pyarrow.compute as pc
-
-    trimmed = pc.utf8_trim_whitespace(column.combine_chunks())
-    texts = pc.replace_substring_regex(trimmed, _SPACED, r"\1")
-    is_spaced = not texts.equals(trimmed)
-    commas = pc.match_substring(texts, ",")
-    texts = pc.if_else(pc.equal(texts, ""), None, texts)
-
-    def all_match(pattern: str, separated: pa.Array = commas) -> bool:
-        return bool(pc.all(pc.match_substring_regex(texts.filter(separated), pattern)).as_py())
-
-    exponent = r"(?:[eE][-+]?\d+)?$"
+    texts = [_SPACED.sub(r"\1", (cell or "").strip()) for cell in cells]
+    commas, dotted = ([text for text in texts if mark in text] for mark in (",", "."))
+    is_decimal = False
+    if dotted and (dots or any(text.count(".") > 1 for text in dotted)) and all(map(_DOTTED.fullmatch, dotted)):
+        texts = [text.replace(".", "").replace(",", ".") for text in texts]
+    elif commas and all(map(_COMMAS.fullmatch, commas)) and (len(commas) < sum(map(bool, texts)) or _rise(commas)):
+        texts = [text.replace(",", "") for text in texts]
+    elif commas and all(map(_DECIMAL_COMMA.fullmatch, commas)):
+        texts, is_decimal = [text.replace(",", ".") for text in texts], True
+    elif commas or texts == [(cell or "").strip() for cell in cells]:
+        return None
     try:
-        dotted = pc.match_substring(texts, ".")
-        of_thousands = r"^[-+]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?$"
-        if pc.any(dotted).as_py() and (dots or _any(texts, r"\..*\.")) and all_match(of_thousands, dotted):
-            return pc.cast(pc.replace_substring(pc.replace_substring(texts, ".", ""), ",", "."), pa.float64())
-        if not pc.any(commas).as_py():
-            return pc.cast(texts, pa.float64()) if is_spaced else None
-        if all_match(r"^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$"):
-            numbers = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
-            values = numbers.drop_null().to_numpy()
-            if not pc.all(commas).as_py() or bool(np.all(np.diff(values) > 0)):
-                return numbers
-        if all_match(r"^[-+]?\d*,\d+" + exponent):
-            return pc.cast(pc.replace_substring(texts, ",", "."), pa.float64())
-    except pa.ArrowInvalid:  # some are texts
-        pass
-    return None
+        return [float(text) if text else None for text in texts], is_decimal
+    except ValueError:  # some are texts
+        return None
+
+
+def _rise(texts: Sequence[str]) -> bool:
+    numbers = [float(text.replace(",", "")) for text in texts]
+    return all(one < other for one, other in pairwise(numbers))
