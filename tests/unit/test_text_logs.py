@@ -49,9 +49,10 @@ LOGS = {
         '2020 | INFO | train_inner | {"epoch": 1, "update": 0.1, "loss": "8.5837", "ppl": "5343", "num_updates": "50"}\n'
     ),
     "transformers": (
-        "  0%|          | 0/1000 [00:00<?, ?it/s]{'loss': 10.955, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.0}\n"
-        "  0%|   | 0/9 [00:00<?, ?it/s]\r{'eval_loss': 10.975, 'eval_runtime': 1.0, 'epoch': 0.0}\n"
-        "  5%|5  | 50/1000 [00:10<01:00, 5it/s]\r      \r{'loss': 8.5837, 'learning_rate': 1e-05, 'epoch': 0.01}\n"
+        "{'loss': 10.955, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.0}\n  0%|   | 0/1000 [00:00<?, ?it/s]\n"
+        "  0%|   | 0/9 [00:00<?, ?it/s]\r{'eval_loss': 10.975, 'eval_runtime': 1.0, 'epoch': 0.0}\n  0%|   | 0/1000 [0<?]\r"
+        "  5%|5  | 50/1000 [00:10<01:00, 5it/s]\r      \r{'loss': 8.5837, 'learning_rate': 1e-05, 'epoch': 0.05}\n"
+        "  5%|5  | 50/1000 [00:10<01:00, 5it/s]"
     ),
     "nanotron": (
         "07/15/2024 10:22 [INFO|DP=0|PP=0|ip-26-0]: iteration: 0 / 3000 | consumed_tokens: 999.1M | tokens_per_sec: 426K | "
@@ -111,7 +112,9 @@ def points(curve, name="loss"):
 
 @pytest.mark.parametrize("program", LOGS)
 def test_the_lines_of_a_program_are_read_and_named(program, tmp_path):
-    curve = read(tmp_path, LOGS[program])
+    path = tmp_path / ("train_loss" if program == "MLflow" else "main.log")
+    path.write_text(LOGS[program])
+    curve = loss_curves.read(path)
     assert any(note.endswith(f"lines are those of {program}") for note in curve.notes)
     assert points(curve) == [(0, 10.955), (50, 8.5837)]
     evaluations = points(curve, "validation_loss")
@@ -498,10 +501,10 @@ ENTRY = "{{'loss': {loss}, 'learning_rate': 0.0005, 'epoch': {epoch:.2f}}}"
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (f"\r{BAR}\n{ENTRY}\n", "before"),  # two streams, the bar of the step before its losses
+        (f"\r{BAR}\n{ENTRY}\n", "unknown"),  # two streams, the bar of the step before its losses
         (f"{ENTRY}\n{BAR}\n", "after"),
         (f"\r1%|# | {{late}}/8000 [10:00<20:00, 5it/s]\r{ENTRY}\n{BAR}", "after"),  # tqdm draws seldom, after each line
-        (f"\r{BAR}\r{ENTRY}\n\r{BAR}", "before"),
+        (f"\r{BAR}\r{ENTRY}\n\r{BAR}", "after"),
     ],
 )
 def test_a_loss_has_the_step_of_the_bar_that_its_epoch_and_interval_fit(text, place, tmp_path):
@@ -509,9 +512,13 @@ def test_a_loss_has_the_step_of_the_bar_that_its_epoch_and_interval_fit(text, pl
     log = "".join(
         text.format(step=step, late=step - 3, percent=step // 80, loss=loss, epoch=step / 4000) for step, loss in rows
     )
+    if place == "unknown":
+        with pytest.raises(UserError, match="before it or after it is unknown"):
+            read(tmp_path, log + "\n")
+        return
     curve = read(tmp_path, log + "\n")
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
-    assert f"the step of a loss is that of the progress bar {place} it" in curve.notes
+    assert "the step of a loss is that of the progress bar after it" in curve.notes
 
 
 def test_losses_between_bars_that_nothing_tells_apart_are_refused(tmp_path):
@@ -558,18 +565,18 @@ def trainer_lines(every, decimals, *, redraws):
             yield from [bar] if redraws else []
 
 
-@pytest.mark.parametrize("redraws", [True, False])
-def test_an_evaluation_after_the_bar_of_its_step_is_at_that_step(redraws, tmp_path):
-    curve = read(tmp_path, "\n".join(trainer_lines(50, 4, redraws=redraws)) + "\n")
+def test_an_evaluation_before_the_bar_of_its_step_is_at_that_step(tmp_path):
+    curve = read(tmp_path, "\n".join(trainer_lines(50, 4, redraws=True)) + "\n")
     assert points(curve)[:2] == [(50, 8.875), (100, 8.75)]
     assert [step for step, _ in points(curve, "validation_loss")] == list(range(200, 2001, 200))
 
 
-def test_an_evaluation_whose_epoch_does_not_tell_its_step_is_a_question(tmp_path):
+@pytest.mark.parametrize(("every", "decimals"), [(10, 2), (50, 4)])
+def test_an_evaluation_between_two_bars_is_a_question(every, decimals, tmp_path):
     with pytest.raises(
         UserError, match=r"the step of an evaluation stands before it or after it is unknown; .*trainer_state.json"
     ):
-        read(tmp_path, "\n".join(trainer_lines(10, 2, redraws=False)) + "\n")
+        read(tmp_path, "\n".join(trainer_lines(every, decimals, redraws=False)) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -684,7 +691,7 @@ def test_a_counter_that_the_bar_rounds_gives_way_to_that_of_the_bar(tmp_path):
 def test_bars_of_the_data_are_not_those_of_the_training(tmp_path):
     data = "".join(f"\rMap: {at}%|# | {1000 * at}/100000 [00:10<00:10, 2000.5 examples/s]" for at in range(101))
     rows = zip(STEPS, LOSSES, strict=True)
-    text = f"\r{BAR}\r{ENTRY}\n"
+    text = f"\r{BAR}\r{ENTRY}\n\r{BAR}"
     log = "".join(text.format(step=step, percent=step // 80, loss=loss, epoch=step / 4000) for step, loss in rows)
     curve = read(tmp_path, data + "\n" + log)
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))

@@ -1,96 +1,60 @@
-"""Steps of the losses that transformers' Trainer prints beside its progress bar, and not with them."""
+"""Steps of the losses that transformers' Trainer prints above its progress bar, and not with them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from toposcale.forecasting.logs.line_forms import BATCHES
 from toposcale.forecasting.logs.names import END
 from toposcale.forecasting.logs.rows import LogError
 from toposcale.forecasting.logs.text_lines import Reading
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 
 PROGRAM = "transformers"
-MIN_LINES = 2
-"""Lines with a loss above which their epochs tell where their steps stand."""
-
 GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
 _WHICH_STEP = f"whether the step of {{}} stands before it or after it is unknown; {GIVE_STEPS}"
 
 
 def with_steps_of_bars(readings: Sequence[Reading], bars: Sequence[Reading]) -> tuple[list[Reading], tuple[str, ...]]:
-    """Return the lines, those of the Trainer with the step of the bar before or after them, and a note.
+    """Return the lines, those of the Trainer with the step of the bar that tqdm draws again after each, and a note.
 
-    tqdm draws the bar again after it wrote a line; in two streams, the last bar is before it. The epochs tell which it is,
-    and the steps, which are multiples of an interval.
+    Raise LogError unless their epochs agree, and the bar before a line does not fit as well.
     """
     logged = [reading for reading in readings if reading.form.program == PROGRAM and "epoch" in reading.columns]
-    drawn = [*bars, *(reading for reading in logged if "step" in reading.columns)]  # a bar in front of the loss
-    training = [reading for reading in logged if reading.is_training]
-    if not (drawn and training):
+    if not (bars and any(reading.is_training for reading in logged)):
         return [*readings], ()
-    rows, steps, totals = (
-        np.concatenate(parts)
-        for parts in zip(*((bar.rows, bar.columns["step"], _total(bar)) for bar in drawn), strict=True)
+    columns = [np.stack([bar.rows, bar.columns["step"], bar.columns.get(END, 0 * bar.rows)]) for bar in bars]
+    rows, steps, totals = (drawn := np.concatenate(columns, axis=1))[:, np.argsort(drawn[0], kind="stable")]
+    is_training = totals == totals.max()
+    places, steps, total = rows[is_training], np.array([np.nan, *steps[is_training], np.nan]), totals.max()
+    around = {reading: steps[np.searchsorted(places, reading.rows) + np.array([[0], [1]])] for reading in logged}
+    training = [reading for reading in logged if reading.is_training]
+    before, after, lines, epochs = np.concatenate(
+        [np.stack([*around[reading], reading.rows, reading.columns["epoch"]]) for reading in training], axis=1
     )
-    order = np.argsort(rows, kind="stable")
-    rows, steps, totals = rows[order], steps[order], totals[order]
-    of_training = totals == np.nanmax(totals) if np.isfinite(totals).any() else np.ones(len(rows), dtype=bool)
-    places, steps, total = rows[of_training], steps[of_training], totals[of_training][-1]
-    lines = np.sort(np.concatenate([reading.rows for reading in training]))
-    epochs = np.concatenate([reading.columns["epoch"] for reading in training])
-    epochs = epochs[np.argsort(np.concatenate([reading.rows for reading in training]), kind="stable")]
-    before, after = _around(lines, places, steps)
-    unit = _rounding_of(np.concatenate([reading.columns["epoch"] for reading in logged]))
-    fits = [_fit(steps, epochs, unit) for steps in (before, after)] if len(lines) > MIN_LINES else [[True], [False]]
-    if fits[0] == fits[1] and not np.array_equal(before, after):
+    order = np.argsort(lines, kind="stable")
+    is_before = _differ(before, after) and _fits(before[order], epochs[order])
+    if is_before or not _fits(after[order], epochs[order]):
         raise LogError(_WHICH_STEP.format("a loss"))
-    follows = fits[1] > fits[0]
-    per_epoch = float(np.nanmedian((after if follows else before) / np.maximum(epochs, unit)))
-    result = []
-    for reading in readings:
-        if reading in logged:
-            before, after = _around(reading.rows, places, steps)
-            own = after if follows else before
-            if not reading.is_training and follows:  # the bar is not always drawn again
-                own = _nearest(before, after, reading.columns["epoch"] * per_epoch, unit * per_epoch)
-            reading = replace(reading, columns={**reading.columns, "step": own, END: np.full(len(own), total)})
-        result.append(reading)
-    return result, (f"the step of a loss is that of the progress bar {'after' if follows else 'before'} it",)
-
-
-def _total(bar: Reading) -> np.ndarray:
-    return bar.columns.get(END, bar.columns.get(BATCHES, np.full(len(bar.rows), np.nan)))
-
-
-def _around(rows: np.ndarray, places: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps of the bars at or before rows, and after them, NaN where there is none."""
-    index = np.searchsorted(places, rows, side="right")
-    padded = np.array([np.nan, *steps, np.nan])
-    return padded[index], padded[index + 1]
-
-
-def _fit(steps: np.ndarray, epochs: np.ndarray, unit: float) -> list[bool]:
-    """Return what speaks for steps (lines,), the surest first, at these epochs, which are rounded to a unit."""
-    interval = np.nanmin(np.abs(np.diff(steps)), initial=np.inf)
-    most = np.nanmin(steps / np.maximum(epochs - 0.501 * unit, 1e-200), initial=np.inf)
-    return [
-        bool(np.isfinite(steps[:-1]).all()),
-        bool(np.nanmax(steps / (epochs + 0.501 * unit), initial=0) <= most),  # a constant number of them per epoch
-        bool(interval > 0 and not np.any(steps[np.isfinite(steps)] % interval)),
-        bool(steps[0] == interval),
-    ]
-
-
-def _rounding_of(epochs: np.ndarray) -> float:
-    """Return the unit to which epochs are rounded, such as 0.01."""
-    return float(10.0 ** -max([len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist()], default=1))
-
-
-def _nearest(before: np.ndarray, after: np.ndarray, expected: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the one of two steps that is nearest to that of the epoch; raise LogError where rounding hides which."""
-    distance = after - before
-    if np.any((distance > 0) & (distance <= tolerance)):
+    if any(_differ(*around[reading]) for reading in logged if reading not in training):
         raise LogError(_WHICH_STEP.format("an evaluation"))
-    return np.where(np.isnan(after) | (expected < before + distance / 2), before, after)
+    of_bars = {one: {"step": around[one][1], END: np.full(len(one.rows), total or np.nan)} for one in logged}
+    result = [replace(one, columns={**one.columns, **of_bars.get(one, {})}) for one in readings]
+    return result, ("the step of a loss is that of the progress bar after it",)
+
+
+def _differ(before: np.ndarray, after: np.ndarray) -> bool:
+    return bool(np.any((before != after) & np.isfinite(before + after)))
+
+
+def _fits(steps: np.ndarray, epochs: np.ndarray) -> bool:
+    """Return whether steps (lines,) are multiples of an interval, and in proportion to epochs, which are rounded."""
+    half = 0.501 * 10.0 ** -max(len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist())
+    known = np.isfinite(steps)
+    steps, epochs = steps[known], epochs[known]
+    interval = np.min(np.abs(np.diff(steps)), initial=np.inf)
+    least = np.max(steps / (epochs + half), initial=0)
+    is_regular = len(steps) < 2 or bool(interval > 0 and not np.any(steps % interval))
+    return is_regular and bool(
+        least <= np.min(steps / np.maximum(epochs - half, 1e-200), initial=np.inf, where=steps > 0)
+    )
