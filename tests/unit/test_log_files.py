@@ -185,7 +185,8 @@ ALIGNED = "   step     loss\n" + lines("{step:>7} {loss:>8}\n")
     ],
 )
 def test_table_aligned_by_spaces_or_bars_is_refused_by_name(name, text, tmp_path):
-    with pytest.raises(UserError, match="aligned by spaces or bars is not read; give it as CSV"):
+    refusal = r"no line with a step and a loss.* or a CSV with|is no CSV; separate the columns by commas: step,loss"
+    with pytest.raises(UserError, match=refusal):
         read(tmp_path, name, text)
 
 

@@ -10,33 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.groups import METRICS, labels_of
 from toposcale.forecasting.logs.names import (
     BITS,
     COUNTERS,
     END,
     LAST_STEP,
+    METRICS,
     NORMS,
     PERPLEXITY,
     RATES,
     TEST,
     TRAINING,
     VALIDATION,
+    VALUES,
     Counter,
     LossName,
     loss_name,
     plain_name,
     split_of,
 )
-from toposcale.forecasting.logs.rows import (
-    LogError,
-    Rows,
-    Series,
-    StepsOfEpochsError,
-    as_numbers,
-    known_cells,
-    numbers_or_nan,
-)
+from toposcale.forecasting.logs.rows import LogError, Rows, Series, as_numbers, known_cells, labels_of, numbers_or_nan
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import listed
 
@@ -67,6 +60,7 @@ def series_of(rows: Rows, named: Mapping[str, str]) -> Series:
 
     named: columns that the user named, by quantity ("step", "loss"); no other training loss is read then.
     """
+    rows = _one_metric_a_column(rows)
     columns = {name: values for name, values in _without_totals(rows.columns).items() if name not in rows.metrics}
     by_user = {quantity: _column_called(columns, quantity, name) for quantity, name in named.items()}
     # W&B adds columns for the extremes of a metric.
@@ -90,7 +84,21 @@ def series_of(rows: Rows, named: Mapping[str, str]) -> Series:
     totals, contradiction = _totals(series)
     notes = (*rows.notes, *(note for choice in choices for note in choice.notes), *contradiction)
     reasons = (*rows.reasons, *(reason for choice in choices for reason in choice.reasons))
-    return replace(series, totals=totals, notes=notes, reasons=reasons)
+    return _in_nats(replace(series, totals=totals, notes=notes, reasons=reasons), is_named="loss" in named)
+
+
+def _one_metric_a_column(rows: Rows) -> Rows:
+    """Return the rows of a long table, which has columns such as metric and value, with a column a metric."""
+    columns = dict(rows.columns)
+    value = next((column for column in columns if column.strip().lower() in VALUES), "")
+    for labels in labels_of(columns, METRICS) if value else []:
+        if any(map(loss_name, labels.texts)):
+            numbers = np.array([float_or_none(cell) for cell in columns.pop(value)], dtype=np.float64)
+            del columns[labels.column]
+            columns |= {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
+            note = f"columns {labels.column} and {value}: one metric a row; read by its name"
+            return replace(rows, columns=columns, notes=(*rows.notes, note))
+    return rows
 
 
 def _without_totals(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,19 +312,7 @@ def _totals(series: Series) -> tuple[np.ndarray, tuple[str, ...]]:
     return unknown, (f"the last step is not read, since {totals} contradict each other",)
 
 
-def refuse_steps_of_epochs(series: Series) -> None:
-    """Raise LogError if the steps go back wherever an epoch begins."""
-    for epochs in series.others_called(["epoch"]).values():
-        logged = np.flatnonzero(~np.isnan(series.main))
-        back = np.diff(series.steps[logged]) < 0
-        if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
-            raise StepsOfEpochsError(
-                "the steps start again in each epoch; name a column that counts them over all epochs "
-                "(--step-column), or make one: (epoch - 1) x batches + batch"
-            )
-
-
-def in_nats(series: Series, *, is_named: bool) -> Series:
+def _in_nats(series: Series, *, is_named: bool) -> Series:
     """Return the losses in nats; raise LogError where a perplexity beside them contradicts their unit, or the loss.
 
     is_named: whether the user named the loss, and so answered.

@@ -1,13 +1,13 @@
 """TensorBoard event files: scalars, and tensors of TensorFlow 2 that hold one number, of a file or a folder."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toposcale.forecasting.logs.json_logs import columns_of_entries
 from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name, with_split
-from toposcale.forecasting.logs.rows import LogError, Rows, columns_of_entries
+from toposcale.forecasting.logs.rows import LogError, Rows
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import listed
 from toposcale.io.files import regular_file
@@ -38,27 +38,11 @@ def read(path: Path, *, is_named: bool = False) -> Rows:
             "--loss-column (loss_column) if its counter is that of the training"
         )
     names = [tag for tag in events if plain_name(tag) not in COUNTERS]
-    rows = _by_step(events, names) or _by_time(events, names)
-    return Rows(columns_of_entries(rows, names), FORM)
-
-
-def _by_step(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[dict[str, float]]:
-    """Return the events of each step as a row; [] if the steps of a tag go back."""
-    if any(one.step > other.step for name in names for one, other in pairwise(events[name])):
-        return []
     rows: dict[int, dict[str, float]] = {}
     for name in names:
         for event in events[name]:
             rows.setdefault(event.step, {"step": event.step})[name] = event.value
-    return [rows[step] for step in sorted(rows)]
-
-
-def _by_time(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[dict[str, float]]:
-    """Return one row an event, in the order in which they were logged."""
-    rows = [(event, name) for name in names for event in events[name]]
-    if all(one.time <= other.time for name in names for one, other in pairwise(events[name])):
-        rows.sort(key=lambda row: row[0].time)  # unless a clock was set back
-    return [{"step": event.step, name: event.value} for event, name in rows]
+    return Rows(columns_of_entries([rows[step] for step in sorted(rows)], names), FORM)
 
 
 def _events(path: Path) -> dict[str, list[Event]]:

@@ -5,10 +5,10 @@ it is the same run after a restart, any other begins another run.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,24 +17,15 @@ from toposcale.forecasting.logs.names import (
     LAST_STEP,
     OF_THE_BATCH,
     RANKS,
+    RUNS,
+    SPLITS,
     TEST,
     TRAINING,
     VALIDATION,
-    loss_name,
-    word_sets,
 )
-from toposcale.forecasting.logs.rows import LogError, Rows, Series, last_number
-from toposcale.forecasting.logs.trainer_states import float_or_none
+from toposcale.forecasting.logs.rows import Labels, LogError, Series, StepsOfEpochsError, labels_of, last_number
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.io.errors import counted, listed
-
-SPLITS, RUNS, METRICS, VALUES = word_sets(
-    "split event phase mode stage set subset partition kind type job_type tag context",
-    "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
-    "metric metric_name metricname name key tag variable series feature",
-    "value metric_value metricvalue scalar",
-)
-"""Columns that label rows, in lower case: by split, run and metric; and columns of the values of a metric."""
 
 MAX_LEVEL_CHANGE = 0.15
 """Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
@@ -51,51 +42,7 @@ MAX_RESTART_SHARE = 0.05
 MAX_LOGGED_AGAIN = 2
 """Steps that may have two losses, of which the last counts."""
 
-_MISSING = ("None", "nan")
 _RUN_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
-
-
-class Labels(NamedTuple):
-    """A column that labels rows: its name, its distinct texts, and the index of the text of each row, -1 for none."""
-
-    column: str
-    texts: list[str]
-    codes: np.ndarray
-
-    @property
-    def listed(self) -> str:
-        """Some of the texts, for a message."""
-        return listed(self.texts, 4)
-
-    def are_side_by_side(self, steps: np.ndarray) -> bool:
-        """Return whether labels share most of their steps; otherwise one continues another, as after a restart."""
-        return len(np.unique(self.codes + 1j * steps)) > 1.5 * len(np.unique(steps))
-
-
-def labels_of(columns: Mapping[str, Any], names: Collection[str]) -> Iterator[Labels]:
-    """Yield the columns of these names, in any case, that have more than one distinct value."""
-    for column, values in columns.items():
-        if column.strip().lower() in names:
-            cells = [str(cell) for cell in np.asarray(values).tolist()]
-            distinct = dict.fromkeys(cell for cell in cells if cell not in _MISSING)
-            code_of = {cell: code for code, cell in enumerate(distinct)}
-            if len(code_of) > 1:
-                texts = [cell.removesuffix(".0") for cell in code_of]
-                yield Labels(column, texts, np.array([code_of.get(cell, -1) for cell in cells]))
-
-
-def one_metric_a_column(rows: Rows) -> Rows:
-    """Return the rows of a long table, which has columns such as metric and value, with a column a metric."""
-    columns = dict(rows.columns)
-    value = next((column for column in columns if column.strip().lower() in VALUES), "")
-    for labels in labels_of(columns, METRICS) if value else []:
-        if any(map(loss_name, labels.texts)):
-            numbers = np.array([float_or_none(cell) for cell in columns.pop(value)], dtype=np.float64)
-            del columns[labels.column]
-            columns |= {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
-            note = f"columns {labels.column} and {value}: one metric a row; read by its name"
-            return replace(rows, columns=columns, notes=(*rows.notes, note))
-    return rows
 
 
 def refuse_table_of_runs(columns: Mapping[str, Any], steps: Sequence[float] | np.ndarray = ()) -> None:
@@ -227,6 +174,7 @@ def one_run_of(series: Series, number: int | None = None) -> tuple[Series, tuple
 
     number: the run to read, from 1; without one, several runs are refused.
     """
+    _refuse_steps_of_epochs(series)
     logged = _logged(series)
     steps = series.steps[logged]
     if len(logged) > 1 and np.all(np.diff(steps) <= 0) and steps[0] > steps[-1]:
@@ -235,7 +183,7 @@ def one_run_of(series: Series, number: int | None = None) -> tuple[Series, tuple
     back = np.flatnonzero(np.diff(series.steps[logged]) < 0) + 1
     segments = np.split(logged, np.union1d(back, _jumps(series, logged)).astype(int))
     runs = _runs(series, segments)
-    _refuse_disorder(series, segments, sum(run.n_void for run in runs))
+    _refuse_disorder(series, segments, runs)
     run, notes = runs[0], []
     if len(runs) > 1 or number not in (None, 1):
         described = _described(series, runs)
@@ -251,6 +199,18 @@ def one_run_of(series: Series, number: int | None = None) -> tuple[Series, tuple
     series = series.changed({}, *notes).keep(run.rows)
     _refuse_steps_of_evaluations(series)
     return series, run.restarts
+
+
+def _refuse_steps_of_epochs(series: Series) -> None:
+    """Raise LogError if the steps go back wherever an epoch begins."""
+    for epochs in series.others_called(["epoch"]).values():
+        logged = np.flatnonzero(~np.isnan(series.main))
+        back = np.diff(series.steps[logged]) < 0
+        if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
+            raise StepsOfEpochsError(
+                "the steps start again in each epoch; name a column that counts them over all epochs "
+                "(--step-column), or make one: (epoch - 1) x batches + batch"
+            )
 
 
 def _logged(series: Series) -> np.ndarray:
@@ -288,13 +248,11 @@ def _starts_again(series: Series, segment: np.ndarray, following: np.ndarray) ->
     return bool(first <= steps[0] or is_near)
 
 
-def _refuse_disorder(series: Series, segments: Sequence[np.ndarray], n_void: int) -> None:
+def _refuse_disorder(series: Series, segments: Sequence[np.ndarray], runs: Sequence[Run]) -> None:
     """Refuse steps that go back so often, or so many void rows, that the rows are of several runs, or in no order."""
-    restarts = sum(not _starts_again(series, *pair) for pair in pairwise(segments))
-    lengths = [*map(len, segments)]
-    are_many = restarts > max(MAX_RESTARTS, MAX_RESTART_SHARE * sum(lengths))
-    are_short = len(lengths) > 3 and (np.median(lengths) < 3 or 2 * n_void > sum(lengths))
-    if are_many or are_short:
+    n_rows, n_void = sum(map(len, segments)), sum(run.n_void for run in runs)
+    are_many = sum(len(run.restarts) for run in runs) > max(MAX_RESTARTS, MAX_RESTART_SHARE * n_rows)
+    if are_many or (len(segments) > 3 and (2 * n_void > n_rows or n_rows < 3 * len(segments))):
         first = segments[1][0]
         raise LogError(
             f"the steps go back {len(segments) - 1:,} times, first at {series.place(first)} to step "

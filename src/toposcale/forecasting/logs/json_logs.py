@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,14 @@ from toposcale.forecasting.logs.names import (
     PER_STEP,
     TEST,
     VALIDATION,
+    is_known,
     is_step_or_loss,
     loss_name,
     plain_name,
     split_of,
 )
-from toposcale.forecasting.logs.rows import (
-    MAX_KEYS,
-    TOO_MANY_NAMES,
-    LogError,
-    RowGatherer,
-    Rows,
-    columns_of_entries,
-    half_written,
-)
-from toposcale.forecasting.logs.trainer_states import FILE_NAME, TrainerState, evaluated, float_or_none
+from toposcale.forecasting.logs.rows import LogError, Rows, half_written
+from toposcale.forecasting.logs.trainer_states import FILE_NAME, SUMMARY, TrainerState, evaluated, float_or_none
 from toposcale.io.errors import listed
 from toposcale.io.files import parse_json
 
@@ -39,6 +33,102 @@ _TRAINER_KEYS = ("step", "loss", "grad_norm", "learning_rate", "lr")
 FORM = "JSON, one object a row"
 _NO_ROWS = f"neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
 _BETWEEN = re.compile(r"[\s,]*+(?=[^\]])")
+
+
+MAX_NAMES = 300
+"""Names of which each gets a column; of more, only those that are read by name do."""
+
+MAX_KEYS = 50_000
+"""Names in the objects of a log beyond which they are keys of something else."""
+
+TOO_MANY_NAMES = f"its objects have more than {MAX_KEYS:,} names; keep those of the steps and losses"
+
+MAX_DEPTH = 8
+"""Objects within each other whose entries are read."""
+
+
+class RowGatherer:
+    """Columns of rows of which each has names of its own; memory grows with the values, not with rows x names."""
+
+    def __init__(self) -> None:
+        self.lines = array("i")
+        self.n_others = 0
+        self.notes: list[str] = []
+        self._numbers: dict[str, tuple[Callable[[int], None], Callable[[float], None]]] = {}
+        self._stored: dict[str, tuple[Any, Any]] = {}
+        self._seen: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def add(self, row: Any, line: int = 0) -> None:
+        """Add a row; those of a nested object get names such as `train/loss`, missing values are None.
+
+        What is no object is counted, and the summary at the end of transformers' Trainer is noted: neither is a row.
+        """
+        if not isinstance(row, dict):
+            self.n_others += 1
+            return
+        if SUMMARY in row:
+            self.notes = ["the summary of the whole training was left out"]
+            return
+        index, numbers = len(self.lines), self._numbers
+        self.lines.append(line)
+        for name, value in row.items():
+            if (value.__class__ is float or value.__class__ is int) and name in numbers:
+                add_row, add_value = numbers[name]
+                add_row(index)
+                add_value(value)
+            elif value is not None:
+                self._put(name, index, value)
+
+    def _put(self, name: str, index: int, value: Any) -> None:
+        """Add a value of any type to the numbers of a name, or to its texts as long as it has no numbers."""
+        if isinstance(value, dict) and name.count("/") < MAX_DEPTH:
+            for inner, one in value.items():
+                self._put(f"{name}/{inner}", index, one)
+            return
+        if len(self._stored) > MAX_KEYS:
+            raise LogError(TOO_MANY_NAMES)
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            if isinstance(value, str) and name not in self._numbers:
+                rows, texts = self._stored.setdefault(name, (array("i"), []))
+                rows.append(index)
+                texts.append(self._seen.setdefault(value, value))
+            return
+        if name not in self._numbers:
+            rows, values = self._stored[name] = (array("i"), array("d"))
+            self._numbers[name] = rows.append, values.append
+        add_row, add_value = self._numbers[name]
+        add_row(index)
+        add_value(number)
+
+    def columns(self, named: Collection[str] = ()) -> dict[str, np.ndarray]:
+        """Return the columns, (rows,) each: texts only where no row has a number."""
+        names = [*self._stored]
+        if len(names) > MAX_NAMES:
+            names = [name for name in names if name in named or is_known(name)]
+        columns = {}
+        for name in names:
+            rows, values = self._stored[name]
+            if name in self._numbers:
+                column, values = np.full(len(self), np.nan), np.array(values)
+                values[np.isnan(values)] = np.inf  # what is there and not a number
+            else:
+                column = np.full(len(self), None, dtype=object)
+            column[np.frombuffer(rows, dtype=np.int32)] = values
+            columns[name] = column
+        return columns
+
+
+def columns_of_entries(entries: Iterable[Mapping[str, Any]], named: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """Return the columns of entries, one a row; named: those that are read whatever their number."""
+    gathered = RowGatherer()
+    for entry in entries:
+        gathered.add(entry)
+    return gathered.columns(named)
 
 
 def is_json(start: str) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.forecasting.logs import json_logs, patterns, text_logs
-from toposcale.forecasting.logs.names import is_step_or_loss, names_step_and_loss
-from toposcale.forecasting.logs.rows import ALIGNED, LogError, Rows, half_written
+from toposcale.forecasting.logs.names import is_step_or_loss
+from toposcale.forecasting.logs.rows import LogError, Rows, half_written
 from toposcale.io.files import read_plain_or_gzip
 
 _TABLES = (".csv", ".tsv")
@@ -61,9 +61,6 @@ def read(path: Path, named: Collection[str] = (), pattern: str | None = None) ->
     else:
         begin = _end_of_comments(content, named)
         table = content[begin:] if begin else content
-        head = table[:65536].split(b"\n")[0].decode("utf-8", "replace")
-        if not re.search("[,;\t]", head) and names_step_and_loss(head):
-            raise LogError(ALIGNED)
         if suffix in _TABLES or _is_table(table[:65536].decode("utf-8", "replace").lstrip(), named):
             return _read_csv(path, table, content.count(b"\n", 0, begin))
     return text_logs.read(content)

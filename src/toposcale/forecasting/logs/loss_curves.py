@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.forecasting.logs import event_files, json_logs, log_files, patterns, text_logs, trainer_states
-from toposcale.forecasting.logs.choices import in_nats, refuse_steps_of_epochs, series_of
-from toposcale.forecasting.logs.groups import one_metric_a_column, one_run_of, one_training, refuse_table_of_runs
+from toposcale.forecasting.logs.choices import series_of
+from toposcale.forecasting.logs.groups import one_run_of, one_training, refuse_table_of_runs
 from toposcale.forecasting.logs.measurements import changed_batch, looks_like_classification, measured, tokens_per_step
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
 from toposcale.forecasting.logs.rows import LogError, NotUnderstoodError, Rows, Series, StepsOfEpochsError, last_number
@@ -163,11 +163,7 @@ def one_run(rows: Rows, named: Mapping[str, str], run: int | None = None) -> Los
     named: columns that the user named, by quantity. run: number of the run, from 1.
     """
     refuse_table_of_runs(rows.columns)
-    series = measured(series_of(one_metric_a_column(rows), named))
-    series = in_nats(series, is_named="loss" in named)
-    series = one_training(series)
-    refuse_steps_of_epochs(series)
-    series, restarts = one_run_of(series, run)
+    series, restarts = one_run_of(one_training(measured(series_of(rows, named))), run)
     columns, notes, reasons = _joined(series, restarts)
     of_batch, parameters = series.others_called(OF_THE_BATCH), series.others_called([PARAMETERS])
     is_classification = looks_like_classification([*series.others, *series.values], series.main)

@@ -62,10 +62,14 @@ TRAINING, VALIDATION, TEST = word_sets(
 )
 """Words of the three splits."""
 
-(RANKS,) = word_sets(
-    "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch"
+SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
+    "split event phase mode stage set subset partition kind type job_type tag context",
+    "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch",
+    "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
+    "metric metric_name metricname name key tag variable series feature",
+    "value metric_value metricvalue scalar",
 )
-"""Columns that label the rows of a process, or of a part of a step."""
+"""Columns that label rows: by split, process (or part of a step), run and metric; and those of the values of a metric."""
 
 _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = word_sets(
     "lm ce xent nll logits ntp cross entropy crossentropy crossentropyloss languagecrossentropy",
@@ -130,11 +134,3 @@ def is_known(name: str) -> bool:
     """Return whether a column is read by its name."""
     quantities = (*RATES, *NORMS, *LAST_STEP, *OF_THE_BATCH, PARAMETERS)
     return is_step_or_loss(name) or plain_name(name) in quantities
-
-
-def names_step_and_loss(line: str) -> bool:
-    """Return whether a line without numbers names both, as the columns of a table that spaces or bars align."""
-    cells = [] if re.search(r"\d", line) else line.split("|" if "|" in line else None)
-    return any(plain_name(cell.strip()) in COUNTERS for cell in cells) and any(
-        loss_name(cell.strip()) for cell in cells
-    )

@@ -13,9 +13,10 @@ import numpy as np
 
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.grammars import fact_of, plain_content
+from toposcale.forecasting.logs.json_logs import columns_of_entries
 from toposcale.forecasting.logs.line_forms import BATCH, BATCHES, IN_BITS, NUMBER, SUMMARIES, form_of, key_of
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, loss_name, split_of
-from toposcale.forecasting.logs.rows import LogError, Rows, columns_of_entries
+from toposcale.forecasting.logs.rows import LogError, Rows
 from toposcale.forecasting.logs.text_logs import FORM, OTHER_AXES
 from toposcale.io.errors import UserError, counted
 

@@ -1,30 +1,15 @@
-"""Rows of a log, which every reader returns; series of its quantities, which every pass returns; columns of objects."""
+"""Rows of a log, which every reader returns; series of its quantities, which every pass returns; labels of rows."""
 
-from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.names import is_known, plain_name
-from toposcale.forecasting.logs.trainer_states import SUMMARY
+from toposcale.forecasting.logs.names import plain_name
+from toposcale.io.errors import listed
 
-MAX_NAMES = 300
-"""Names of which each gets a column; of more, only those that are read by name do."""
-
-MAX_KEYS = 50_000
-"""Names in the objects of a log beyond which they are keys of something else."""
-
-TOO_MANY_NAMES = f"its objects have more than {MAX_KEYS:,} names; keep those of the steps and losses"
-
-ALIGNED = (
-    "a table whose columns are aligned by spaces or bars is not read; give it as CSV with the columns step and loss"
-)
-"""Refusal of a table that is no CSV."""
-
-MAX_DEPTH = 8
-"""Objects within each other whose entries are read."""
+_MISSING = ("None", "nan")
 
 
 class LogError(ValueError):
@@ -130,82 +115,6 @@ def last_number(values: np.ndarray) -> int | None:
     return int(known[-1]) if len(known) else None
 
 
-class RowGatherer:
-    """Columns of rows of which each has names of its own; memory grows with the values, not with rows x names."""
-
-    def __init__(self) -> None:
-        self.lines = array("i")
-        self.n_others = 0
-        self.notes: list[str] = []
-        self._numbers: dict[str, tuple[Callable[[int], None], Callable[[float], None]]] = {}
-        self._stored: dict[str, tuple[Any, Any]] = {}
-        self._seen: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def add(self, row: Any, line: int = 0) -> None:
-        """Add a row; those of a nested object get names such as `train/loss`, missing values are None.
-
-        What is no object is counted, and the summary at the end of transformers' Trainer is noted: neither is a row.
-        """
-        if not isinstance(row, dict):
-            self.n_others += 1
-            return
-        if SUMMARY in row:
-            self.notes = ["the summary of the whole training was left out"]
-            return
-        index, numbers = len(self.lines), self._numbers
-        self.lines.append(line)
-        for name, value in row.items():
-            if (value.__class__ is float or value.__class__ is int) and name in numbers:
-                add_row, add_value = numbers[name]
-                add_row(index)
-                add_value(value)
-            elif value is not None:
-                self._put(name, index, value)
-
-    def _put(self, name: str, index: int, value: Any) -> None:
-        """Add a value of any type to the numbers of a name, or to its texts as long as it has no numbers."""
-        if isinstance(value, dict) and name.count("/") < MAX_DEPTH:
-            for inner, one in value.items():
-                self._put(f"{name}/{inner}", index, one)
-            return
-        if len(self._stored) > MAX_KEYS:
-            raise LogError(TOO_MANY_NAMES)
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            if isinstance(value, str) and name not in self._numbers:
-                rows, texts = self._stored.setdefault(name, (array("i"), []))
-                rows.append(index)
-                texts.append(self._seen.setdefault(value, value))
-            return
-        if name not in self._numbers:
-            rows, values = self._stored[name] = (array("i"), array("d"))
-            self._numbers[name] = rows.append, values.append
-        add_row, add_value = self._numbers[name]
-        add_row(index)
-        add_value(number)
-
-    def columns(self, named: Collection[str] = ()) -> dict[str, np.ndarray]:
-        """Return the columns, (rows,) each: texts only where no row has a number."""
-        names = [*self._stored]
-        if len(names) > MAX_NAMES:
-            names = [name for name in names if name in named or is_known(name)]
-        columns = {}
-        for name in names:
-            rows, values = self._stored[name]
-            if name in self._numbers:
-                column, values = np.full(len(self), np.nan), np.array(values)
-                values[np.isnan(values)] = np.inf  # what is there and not a number
-            else:
-                column = np.full(len(self), None, dtype=object)
-            column[np.frombuffer(rows, dtype=np.int32)] = values
-            columns[name] = column
-        return columns
-
-
 def as_numbers(values: Any) -> np.ndarray:
     """Return a column as numbers (rows,); raise TypeError or ValueError for others, also dates, which NumPy converts."""
     if (cells := np.asarray(values)).ndim != 1 or cells.dtype.kind not in "iufOSU":
@@ -227,14 +136,35 @@ def known_cells(values: Any) -> np.ndarray:
     return np.array([value is not None for value in values]) if values.dtype == object else values == values
 
 
-def columns_of_entries(entries: Iterable[Mapping[str, Any]], named: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Return the columns of entries, one a row; named: those that are read whatever their number."""
-    gathered = RowGatherer()
-    for entry in entries:
-        gathered.add(entry)
-    return gathered.columns(named)
-
-
 def half_written(line: str) -> str:
     """Return the note on a half-written last line."""
     return f"the last line, {line[:40]!r}, is half-written: it was dropped"
+
+
+class Labels(NamedTuple):
+    """A column that labels rows: its name, its distinct texts, and the index of the text of each row, -1 for none."""
+
+    column: str
+    texts: list[str]
+    codes: np.ndarray
+
+    @property
+    def listed(self) -> str:
+        """Some of the texts, for a message."""
+        return listed(self.texts, 4)
+
+    def are_side_by_side(self, steps: np.ndarray) -> bool:
+        """Return whether labels share most of their steps; otherwise one continues another, as after a restart."""
+        return len(np.unique(self.codes + 1j * steps)) > 1.5 * len(np.unique(steps))
+
+
+def labels_of(columns: Mapping[str, Any], names: Collection[str]) -> Iterator[Labels]:
+    """Yield the columns of these names, in any case, that have more than one distinct value."""
+    for column, values in columns.items():
+        if column.strip().lower() in names:
+            cells = [str(cell) for cell in np.asarray(values).tolist()]
+            distinct = dict.fromkeys(cell for cell in cells if cell not in _MISSING)
+            code_of = {cell: code for code, cell in enumerate(distinct)}
+            if len(code_of) > 1:
+                texts = [cell.removesuffix(".0") for cell in code_of]
+                yield Labels(column, texts, np.array([code_of.get(cell, -1) for cell in cells]))

@@ -123,6 +123,8 @@ def parse_csv(content: bytes, path: str | Path, first_line: int = 0) -> tuple[pa
     if (twice := fields.most_common(1)[0])[1] > 1 and twice[0]:
         raise UserError(f"{path}: two columns are called {twice[0]}; rename or remove one")
 
+    if fields.total() == 1 and re.search(r"\S[ |]+\S", head):
+        raise UserError(f"{path}: its first line, {head[:60]!r}, is no CSV; separate the columns by commas: step,loss")
     if fields.total() > MAX_COLUMNS:
         raise UserError(
             f"{path}: {fields.total():,} columns, of which {MAX_COLUMNS:,} are read; keep the step and the loss"

@@ -11,7 +11,7 @@ import numpy as np
 
 from toposcale.forecasting.logs.grammars import MARK, fact_of, fit_of, plain_content
 from toposcale.forecasting.logs.line_forms import MAX_NUMBERS, NOT_UNDERSTOOD, NUMBER, Form, form_of, key_of
-from toposcale.forecasting.logs.names import COUNTERS, TRAINING, loss_name, names_step_and_loss
+from toposcale.forecasting.logs.names import COUNTERS, TRAINING, loss_name
 
 MAX_LINE_BYTES = 16384
 """Length beyond which a line is counted and not parsed: that of a printed configuration or text, not of a loss."""
@@ -110,7 +110,7 @@ class Gathered:
     """Content of the lines of a log, gathered while they are read.
 
     values: row and numbers of single lines by form; blocks: tables of them. left_out: rows by reason. facts: row, name and
-    value. is_aligned: whether a line names the columns of a table that spaces align. cut: the last line, if half-written.
+    value. cut: the last line, if half-written.
     """
 
     forms: dict[str, Form] = field(default_factory=dict)
@@ -118,7 +118,6 @@ class Gathered:
     blocks: dict[Form, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
     left_out: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     facts: list[tuple[int, str, float]] = field(default_factory=list)
-    is_aligned: bool = False
     cut: str = ""
 
     def readings(self) -> list[Reading]:
@@ -184,7 +183,6 @@ def _add_line(gathered: Gathered, row: int, raw: bytes) -> Form | None:
         is_full = len(gathered.forms) >= MAX_FORMS  # too many to know those of all
         form = Form(key, reason=NOT_UNDERSTOOD if "loss" in line.lower() else "") if is_full else form_of(line)
         gathered.forms |= {} if is_full else {key: form}
-        gathered.is_aligned |= names_step_and_loss(line)
     if not form.is_read:
         if fact := fact_of(line):
             gathered.facts.append((row, *fact))

@@ -15,7 +15,7 @@ from toposcale.forecasting.amounts import MIN_PARAMETERS
 from toposcale.forecasting.logs.grammars import GRAMMARS
 from toposcale.forecasting.logs.line_forms import BATCH, NOT_UNDERSTOOD, SEVERAL
 from toposcale.forecasting.logs.names import END, PARAMETERS, TEST, TRAINING, loss_name
-from toposcale.forecasting.logs.rows import ALIGNED, LogError, NotUnderstoodError, Rows, half_written
+from toposcale.forecasting.logs.rows import LogError, NotUnderstoodError, Rows, half_written
 from toposcale.forecasting.logs.text_lines import ABBREVIATED, Gathered, Lines, Reading, gather
 from toposcale.forecasting.logs.trainer_bars import GIVE_STEPS, with_steps_of_bars
 from toposcale.io.errors import counted
@@ -51,8 +51,6 @@ def read(content: bytes) -> Rows:
     readings, notes = with_steps_of_bars([reading for reading in every if not reading.form.is_bar], bars)
     readings, left_out = _selected(readings)
     program = _program(readings)
-    if not readings and gathered.is_aligned:
-        raise LogError(ALIGNED)
     rows, columns, without_step, on_steps = _with_steps(readings, precedes=bool(program) and GRAMMARS[program].precedes)
     left_out[NO_STEP] = without_step.tolist()
     reasons, on_left_out = _reported(lines, readings, len(rows), {**gathered.left_out, **left_out})
