@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.forecasting.logs import loss_curves, measurements
+from toposcale.forecasting.logs import loss_curves
 from toposcale.io.errors import UserError
 
 STEPS = np.arange(0, 7600, 50)
@@ -443,10 +443,10 @@ LOGGED = np.arange(0.0, 500, 50)
     ],
 )
 def test_a_column_of_tokens_tells_those_of_a_step(name, values, tokens):
-    assert measurements.tokens_per_step(LOGGED, {name: values}) == tokens
+    assert loss_curves.tokens_per_step(LOGGED, {name: values}) == tokens
 
 
 def test_a_restart_does_not_change_the_tokens_of_a_step():
     steps = np.append(LOGGED, LOGGED[5:])
-    assert measurements.tokens_per_step(steps, {"tokens": 524_288 * steps}) == 524_288
-    assert measurements.changed_batch(steps, {"tokens": 524_288 * steps}) == ()
+    assert loss_curves.tokens_per_step(steps, {"tokens": 524_288 * steps}) == 524_288
+    assert loss_curves.changed_batch(steps, {"tokens": 524_288 * steps}) == ()

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from toposcale.forecasting.logs import loss_curves, text_lines, text_logs
+from toposcale.forecasting.logs import loss_curves, text_logs
 from toposcale.io.errors import UserError
 
 LOGS = {
@@ -473,7 +473,7 @@ def test_runs_that_nothing_tells_apart_are_refused(tmp_path):
 
 
 def test_lines_that_are_too_long_are_counted_and_not_parsed(tmp_path):
-    log = "\n".join([*lines("step {step} loss {loss}"), "step 7000 loss 2.9 " + "x" * text_lines.MAX_LINE_BYTES]) + "\n"
+    log = "\n".join([*lines("step {step} loss {loss}"), "step 7000 loss 2.9 " + "x" * text_logs.MAX_LINE_BYTES]) + "\n"
     curve = read(tmp_path, log)
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
     assert any("1 line was left out (more than 16,384 bytes), the first: line 61" in note for note in curve.notes)

@@ -6,8 +6,10 @@ grammar, the name in front of each number (or behind it, where a loss is named s
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+import numpy as np
 
 from toposcale.forecasting.logs.grammars import GRAMMARS, MARK, fit_of
 from toposcale.forecasting.logs.names import (
@@ -347,3 +349,27 @@ def _other_column(name: str) -> str:
         return "learning_rate"
     is_norm = name in ("norm", "global_norm", "total_norm") or name.endswith(("grad_norm", "gradient_norm", "gnorm"))
     return "gradient_norm" if is_norm else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Lines of one form: their rows, (lines,), and their numbers by column, (lines,) each."""
+
+    form: Form
+    rows: np.ndarray
+    columns: Mapping[str, np.ndarray]
+
+    @property
+    def is_training(self) -> bool:
+        """Return whether a training loss is among the numbers."""
+        return TRAINING in self.splits and not self.form.is_evaluation
+
+    @property
+    def splits(self) -> set[frozenset[str]]:
+        """Splits of the losses among the numbers."""
+        losses = map(loss_name, self.columns)
+        return {loss.split for loss in losses if loss and not loss.is_part}
+
+    def without(self, *names: str) -> "Reading":
+        """Return the lines without the numbers of some columns."""
+        return replace(self, columns={name: self.columns[name] for name in self.columns if name not in names})

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from toposcale.forecasting.logs.line_forms import Reading
 from toposcale.forecasting.logs.names import END
 from toposcale.forecasting.logs.rows import LogError
-from toposcale.forecasting.logs.text_lines import Reading
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 
 PROGRAM = "transformers"
