@@ -90,7 +90,7 @@ def test_of_processes_the_mean_is_read(in_turn):
             interleaved("x", [0, 1, 2]).drop(columns="x"),
             "152 steps have several losses, the first at row 1 and row 2; give one loss per step",
         ),
-        (interleaved("shard", ["x", "y", "z"]), "which column shard labels"),
+        (interleaved("shard", ["x", "y", "z"]), "152 steps have several losses"),
         (interleaved("phase", ["x", "y"]), "column phase has several kinds of rows .* which are of the training"),
         (
             BASE.assign(Name=[*"abcd"] * 38, State="finished", Created=1, User="me"),
@@ -119,7 +119,7 @@ def test_evaluations_that_an_unknown_column_labels_are_refused(apart):
     rows = pd.concat([BASE.assign(is_train=True), evaluated]).sort_values("step", kind="stable")
     if apart:
         with pytest.raises(
-            UserError, match=r"16 steps have several losses, which column is_train labels \(True, False"
+            UserError, match=r"16 steps have several losses, the first at row 1 and row 2; .* call it val_loss"
         ):
             loss_curves.of_columns(rows)
     else:

@@ -301,15 +301,12 @@ def _floats(rows: Rows, values: Any, name: str) -> np.ndarray:
 
 def _totals(series: Series) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the last step of the training that each row states, NaN where none is, and a note where two contradict."""
-    unknown = np.full(len(series.steps), np.nan)
     stated = {name: np.where(values > 0, values, np.nan) for name, values in series.others_called(LAST_STEP).items()}
+    unknown = np.full(len(series.steps), np.nan)
     highest, lowest = (extreme.reduce([unknown, *stated.values()]) for extreme in (np.fmax, np.fmin))
-    contradictory = np.flatnonzero(highest > lowest)
-    if not len(contradictory):
+    if not np.any(highest > lowest):
         return highest, ()
-    row = {name: values[contradictory[0]] for name, values in stated.items()}
-    totals = " and ".join(f"{name} {total:,.0f}" for name, total in row.items() if total > 0)
-    return unknown, (f"the last step is not read, since {totals} contradict each other",)
+    return unknown, (f"the last step is not read, since {' and '.join(stated)} contradict each other",)
 
 
 def _in_nats(series: Series, *, is_named: bool) -> Series:

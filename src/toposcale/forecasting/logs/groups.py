@@ -12,17 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.logs.names import (
-    COUNTERS,
-    LAST_STEP,
-    OF_THE_BATCH,
-    RANKS,
-    RUNS,
-    SPLITS,
-    TEST,
-    TRAINING,
-    VALIDATION,
-)
+from toposcale.forecasting.logs.names import RANKS, RUNS, SPLITS, TEST, TRAINING, VALIDATION
 from toposcale.forecasting.logs.rows import Labels, LogError, Series, StepsOfEpochsError, labels_of, last_number
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.io.errors import counted, listed
@@ -45,14 +35,13 @@ MAX_LOGGED_AGAIN = 2
 _RUN_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
 
 
-def refuse_table_of_runs(columns: Mapping[str, Any], steps: Sequence[float] | np.ndarray = ()) -> None:
-    """Raise LogError for a table with one row per run, as W&B exports it. steps: (rows,), if they are chosen."""
+def refuse_table_of_runs(columns: Mapping[str, Any]) -> None:
+    """Raise LogError for a table with one row per run, as W&B exports it."""
     is_exported = len({column.strip().lower() for column in columns} & _RUN_TABLE) >= 3
     for labels in labels_of(columns, RUNS):
         n_rows = len(labels.codes)
-        repeats = len(np.unique(steps)) < len(steps)
-        is_named = labels.column.strip().lower().startswith("run") and n_rows > 2
-        if is_exported or ((repeats or is_named) and len(labels.texts) == n_rows):
+        is_named = labels.column.strip().lower().startswith("run") and len(labels.texts) == n_rows > 2
+        if is_exported or is_named:
             raise LogError(
                 f"a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export "
                 "the history of one run, one row a step"
@@ -61,7 +50,6 @@ def refuse_table_of_runs(columns: Mapping[str, Any], steps: Sequence[float] | np
 
 def one_training(series: Series) -> Series:
     """Return the series with the losses of evaluations as such, and the mean over processes; refuse labelled runs."""
-    refuse_table_of_runs(series.others, series.steps)
     for labels in labels_of(series.others, SPLITS):
         series = _by_split(series, labels)
     for labels in labels_of(series.others, RUNS):
@@ -127,31 +115,15 @@ def _mean_over_processes(series: Series, labels: Labels) -> Series:
 
 
 def _refuse_several_losses(series: Series) -> None:
-    """Refuse several losses at some steps, unless they go back as after a restart; name the column that labels them."""
+    """Raise LogError for several losses at some steps, unless these go back as after a restart."""
     logged = _logged(series)
     steps, losses = series.steps[logged], series.main[logged]
-    if np.all(np.diff(steps) > 0):  # most logs: spares them a sort
-        return
-    _, n_losses = np.unique(np.unique(np.stack([steps, losses]), axis=1)[0], return_counts=True)
-    again = int(np.sum(n_losses > 1))
-    goes_back = bool(np.any(np.diff(steps) < 0))
-    if again <= MAX_LOGGED_AGAIN:
-        return
-    known = {*SPLITS, *RANKS, *RUNS, *COUNTERS, *LAST_STEP, *OF_THE_BATCH, "epoch"}
-    columns = {name: np.asarray(values)[logged] for name, values in series.others.items() if name.lower() not in known}
-    for labels in labels_of(columns, [name.strip().lower() for name in columns]):
-        is_one_each = len(np.unique(labels.codes + 1j * steps)) == len(steps)
-        if len(labels.texts) <= len(steps) / 4 and is_one_each and (labels.are_side_by_side(steps) or not goes_back):
-            raise LogError(
-                f"{again:,} steps have several losses, which column {labels.column} labels ({labels.listed}); give the "
-                "rows of one"
-            )
-    if not goes_back:
-        order = np.argsort(steps, kind="stable")
-        first = next(row for row in order[1:] if steps[row] == steps[row - 1] and losses[row] != losses[row - 1])
+    again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1]))
+    if len(again) > MAX_LOGGED_AGAIN and np.all(np.diff(steps) >= 0):
+        first, second = (series.place(logged[row]) for row in (again[0], again[0] + 1))
         raise LogError(
-            f"{again:,} steps have several losses, the first at {series.place(logged[first - 1])} and "
-            f"{series.place(logged[first])}; give one loss per step, and if one is of an evaluation, call it val_loss"
+            f"{len(np.unique(steps[again])):,} steps have several losses, the first at {first} and {second}; give one loss "
+            "per step, and if one is of an evaluation, call it val_loss"
         )
 
 

@@ -4,13 +4,11 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.logs import text_logs
 from toposcale.forecasting.logs.names import (
     LAST_STEP,
     PARAMETERS,
@@ -167,8 +165,8 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
         n = len(rows) + rows.n_others
         rows.notes.append(f"{rows.n_others} of {n:,} entries are not objects: they were left out")
     lines, columns = np.array(rows.lines), rows.columns(named)
-    if not named and not any(map(is_step_or_loss, columns)) and (inner := _text_inside(columns)):
-        return inner
+    if not named and not any(map(is_step_or_loss, columns)) and (name := _field_of_text(columns)):
+        raise LogError(f"its field {name} holds a text log; take it out: jq -r .{name} {path.name} > text.log")
     return Rows(columns, FORM, tuple(rows.notes), lines=lines if lines.any() else None)
 
 
@@ -277,11 +275,7 @@ def _has_loss(row: Any) -> bool:
     return isinstance(row, dict) and any(loss_name(name) or isinstance(row[name], dict) for name in row)
 
 
-def _text_inside(columns: Mapping[str, np.ndarray]) -> Rows | None:
-    """Return the text log that a field of the objects holds, as containers write it; None without one."""
-    for name, column in columns.items():
-        texts = [text for text in column if text is not None] if column.dtype == object else []
-        if any("loss" in text.lower() for text in texts[:2000]):
-            inner = text_logs.read("".join(text.rstrip("\n") + "\n" for text in texts).encode())
-            return replace(inner, notes=(f"the text in {name} was read, as jq -r .{name} prints it", *inner.notes))
-    return None
+def _field_of_text(columns: Mapping[str, np.ndarray]) -> str:
+    """Return the field of the objects that holds the lines of a text log, as containers write it; "" without one."""
+    texts = {name: column[:2000] for name, column in columns.items() if column.dtype == object}
+    return next((name for name in texts if any("loss" in text.lower() for text in texts[name] if text)), "")
