@@ -5,6 +5,6 @@ The path of a file begins at `loss_curves.read`. A reader makes `rows.Rows` of i
 of any rows: `choices` chooses the columns of step and losses, and their unit, or asks; `loss_curves` leaves out what was
 not measured; `groups` tells splits, processes and runs apart. Each pass returns series, and none changes another's. `names`
 knows what a name means. Of text logs, `grammars` knows the lines of programs, `line_forms` what the numbers of any line
-are; `text_lines` reads lines by their form, `trainer_bars` gives the losses of transformers' Trainer their steps,
-`text_logs` makes rows of the lines of one program, and `patterns` reads and suggests the expression of a user.
+are; `text_logs` makes rows of the lines of one program, `trainer_bars` gives those of transformers' Trainer their steps,
+and `patterns` reads and suggests the expression of a user.
 """
