@@ -74,7 +74,8 @@ def rows_of_model(
     if isinstance(stated_schedule, ScheduleTable):
         row.setdefault("warmup_steps", schedule.warmup_steps)
     if row.get("warmup_steps") is None:
-        row |= _warmup_in_log(steps, rates, row.get("warmup_at_most"))
+        bounds = [bound for bound in (row.get("warmup_at_most"), longest_warmup(steps, rates)) if bound is not None]
+        row |= {"warmup_steps": warmup_of_log(steps, rates), "warmup_at_most": min(bounds, default=None)}
     breaks = breakpoints(schedule.rates).tolist() if schedule.is_known else []
     return ModelRows(row, [{"model": name, "step": k, "learning_rate": float(schedule.rates[k])} for k in breaks])
 
@@ -94,12 +95,6 @@ def _facts_of_log(columns: Mapping[str, str]) -> tuple[dict[str, int], dict[str,
     """Return the facts and the other columns that a log states."""
     facts = {name: int(columns[f"log_{name}"]) for name in FACTS_OF_A_LOG if f"log_{name}" in columns}
     return facts, {name: text for name, text in columns.items() if name.removeprefix("log_") not in facts}
-
-
-def _warmup_in_log(steps: np.ndarray, rates: np.ndarray, at_most: int | None) -> dict[str, int | None]:
-    """Return the columns of the warm-up, by the log and by `at_most`, a bound from other files."""
-    bounds = [bound for bound in (at_most, longest_warmup(steps, rates)) if bound is not None]
-    return {"warmup_steps": warmup_of_log(steps, rates), "warmup_at_most": min(bounds, default=None)}
 
 
 def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:

@@ -13,12 +13,6 @@ from toposcale.forecasting.laws.residuals import student_t
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
-
-def is_topological(name: str) -> bool:
-    """Return whether the feature "source/feature" describes a shape."""
-    return group_of(name.rpartition("/")[2]) == TOPOLOGY
-
-
 PENALTIES = np.geomspace(1e-3, 1e4, 22)
 """Candidates, as multiples of the number of training models; with the largest every prediction is nearly the mean."""
 
@@ -185,7 +179,9 @@ def _loss_vector(training: TrainingRun) -> dict[str, float]:
 
 
 _VECTORS: dict[str, Callable[[TrainingRun], dict[str, float]]] = {
-    "ridge_topology": lambda training: _feature_vector(training, is_topological),
+    "ridge_topology": lambda training: _feature_vector(
+        training, lambda name: group_of(name.rpartition("/")[2]) == TOPOLOGY
+    ),
     "ridge_loss": _loss_vector,
     "ridge_size": lambda training: {"log parameters": float(np.log(training.n_parameters))},
     "ridge_all": lambda training: {**_feature_vector(training, lambda name: True), **_loss_vector(training)},

@@ -294,8 +294,12 @@ def sentences(pair: RunPair) -> list[str]:
     """Return the comparison of a pair in sentences; the last one is on the ends."""
     names = pair.first.model, pair.second.model
     lines = [f"A{_location(row, names)[1:]}: {_difference(row, names, 'has the lower loss')}." for row in pair.now]
-    if pair.speed_up:
-        lines.append(_speed_up_sentence(pair.speed_up, names))
+    if speed_up := pair.speed_up:
+        better, worse = names[::-1] if speed_up.is_of_second else names
+        high = "not yet" if np.isinf(speed_up.high) else f"{speed_up.high:.2f}"
+        interval = "" if np.isnan(speed_up.low) else f" ({speed_up.low:.2f} to {high})"
+        share = f"{speed_up.share:.2f}{interval} of these {speed_up.unit.value}"
+        lines.append(f"{better} reached this loss of {worse} at {share}.")
     if pair.note:
         lines.append(f"Note: {pair.note}.")
     location = f"{'Forecast of' if pair.end_is_forecast else 'At'} {_location(pair.end, names)}"
@@ -342,13 +346,6 @@ def _difference(row: Difference, names: tuple[str, str], verb: str) -> str:
     if not row.is_significant:
         return f"no difference beyond noise ({interval})"
     return f"{names[int(row.value < 0)]} {verb} ({interval})"
-
-
-def _speed_up_sentence(speed_up: SpeedUp, names: tuple[str, str]) -> str:
-    better, worse = names[::-1] if speed_up.is_of_second else names
-    high = "not yet" if np.isinf(speed_up.high) else f"{speed_up.high:.2f}"
-    interval = "" if np.isnan(speed_up.low) else f" ({speed_up.low:.2f} to {high})"
-    return f"{better} reached this loss of {worse} at {speed_up.share:.2f}{interval} of these {speed_up.unit.value}."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -320,7 +320,9 @@ def speed_up_of(unit: Axis, curves: Sequence[Curve], scales: tuple[float, float]
     better = int(final.value <= 0)
     positions = [np.log(curve.steps * scale) for curve, scale in zip(curves, scales, strict=True)]
     end = np.log(final.position)
-    smooth = _smooth(curves[better])
+    # Running medians, over shorter windows at the ends.
+    losses, half = curves[better].losses, min(len(curves[better].losses) // 100, 25)
+    smooth = np.array([np.median(losses[max(row - half, 0) : row + half + 1]) for row in range(len(losses))])
     target = float(np.interp(end, positions[better], smooth)) + abs(final.value)
     lowest = np.minimum.accumulate(smooth)
     half_width = (final.high - final.low) / 2
@@ -330,9 +332,3 @@ def speed_up_of(unit: Axis, curves: Sequence[Curve], scales: tuple[float, float]
 
     shares = [share_at(loss) for loss in (target, target + half_width, target - half_width)]
     return SpeedUp(better == 1, unit, *shares) if np.isfinite(shares[0]) else None
-
-
-def _smooth(curve: Curve) -> np.ndarray:
-    """Return running medians (rows,) of the losses, over shorter windows at the ends."""
-    half = min(len(curve.losses) // 100, 25)
-    return np.array([np.median(curve.losses[max(row - half, 0) : row + half + 1]) for row in range(len(curve.losses))])

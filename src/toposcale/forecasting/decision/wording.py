@@ -61,7 +61,10 @@ def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
     left_out = f" Not weighed: {'; '.join(dropped)}." if dropped else ""
     if not decision.is_a_choice:
         return f"{begin}: {NO_CHOICE}.{left_out} {NAME_ANOTHER_SIZE}.{because}"
-    remarks = f"{because}{_other_sizes_sentence(decision)}{left_out}"
+    remarks = because
+    if best.candidate.from_scratch and decision.scale_up_probability - best.probability >= 0.1:
+        remarks += f" Some other size beats continuing: {percent(decision.scale_up_probability)}."
+    remarks += left_out
     gain = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
     likely = percent(best.probability)
     if not reasons:
@@ -121,14 +124,6 @@ def _gain(gain: Prediction) -> str:
     if gain.value >= 0:
         return f"{gain.value:.3f} nats better than continuing ({gain.low:.3f} to {gain.high:.3f})"
     return f"{-gain.value:.3f} nats worse than continuing ({-gain.high:.3f} to {-gain.low:.3f})"
-
-
-def _other_sizes_sentence(decision: Decision) -> str:
-    """Return the probability that some other size beats continuing, where several sizes share it; else ""."""
-    best = decision.best
-    if best.candidate.from_scratch and decision.scale_up_probability - best.probability >= 0.1:
-        return f" Some other size beats continuing: {percent(decision.scale_up_probability)}."
-    return ""
 
 
 def progress_sentence(run: TrainingRun) -> str:
