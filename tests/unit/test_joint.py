@@ -122,6 +122,21 @@ def test_joint_is_not_misled_about_a_run_far_from_its_family(above):
     assert abs(errors[1]) < abs(errors[0])
 
 
+def test_joint_expects_a_run_of_an_unusual_shape_far_from_its_family():
+    """A run 0.15 nats above the law of three smaller sizes: the wider its offset, the less it bends that of larger ones."""
+    live = run("100M", 100_000_000, until=0.5)
+    live = replace(live, checkpoint_losses=live.checkpoint_losses + 0.15)
+    family = [run(f"{millions}M", millions * 1_000_000) for millions in (12, 25, 50)]
+    targets = [live.target(), Target(200_000_000, wsd(), FINAL, 500_000)]
+    truth = [law(target.n_parameters, wsd(), [FINAL])[0] for target in targets] + np.array([0.15, 0.0])
+    unknown, usual, unusual = (
+        np.diff(fitted(changed(live, aspect_ratio=ratio), family).predict_jointly(targets).losses - truth)[0]
+        for ratio in (np.nan, 64.0, 256.0)
+    )
+    assert usual == unknown
+    assert 0 < unusual < 0.6 * usual
+
+
 def test_family_law_reads_less_of_the_decay_of_another_recipe():
     live, other = (run(name, size) for name, size in (("100M", 100_000_000), ("50M", 50_000_000)))
     live = changed(live.first(0.5), optimizer="adamw")

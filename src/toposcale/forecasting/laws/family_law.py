@@ -20,7 +20,7 @@ from toposcale.forecasting.laws import discrepancy, priors
 from toposcale.forecasting.laws.annealing import CENTRES, FIT_CHANGES, MOST_CHANGES, Prepared, law, prepare
 from toposcale.forecasting.laws.priors import Gaussian, Prior
 from toposcale.forecasting.laws.published_law import published_reducible_loss
-from toposcale.forecasting.runs.facts import RunFacts
+from toposcale.forecasting.runs.facts import RunFacts, is_usual_aspect_ratio
 from toposcale.forecasting.runs.learning_rate_schedule import first_peak
 from toposcale.forecasting.runs.series import bin_medians, noise_of
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
@@ -116,8 +116,7 @@ class FamilyLaw:
 
     def __init__(self, prior: Prior, runs: Sequence[TrainingRun], decided_scatter: float = 1.0) -> None:
         self.prior = prior
-        self._scatter = np.array([*SCATTER.values(), prior.b_scatter])
-        self._decided_scatter = self._scatter * np.where(np.isin(_SCATTERED, _LEVEL), decided_scatter, 1.0)
+        self._scatter, self._decided_scatter = np.array([*SCATTER.values(), prior.b_scatter]), decided_scatter
         first = runs[0]
         self._names, self._size = [run.model for run in runs], first.n_parameters
         self._facts = {"": first.facts} | {run.model: run.facts for run in runs}
@@ -223,14 +222,19 @@ class FamilyLaw:
         """Return the facts of a run; one that was not read has those of the run that is decided on."""
         return self._facts.get(run.model, self._facts[""])
 
-    def _b_scatter(self, size: float) -> float:
-        """Return the standard deviation of log B of another size around that of the size that is decided on.
+    def _scatter_of(self, size: float) -> np.ndarray:
+        """Return the standard deviations of the offsets of a size (scattered,).
 
-        The runs of another recipe tell as little as the prior.
+        The level of one of an unusual shape is wider, and the runs of another recipe tell as little of B as the prior.
         """
         first, runs = self._facts[""], [facts for facts in self._facts.values() if facts.n_parameters == size]
-        is_shared = any(not facts.recipe_differences(first) for facts in runs)
-        return self.prior.b_scatter if is_shared else float(np.hypot(self.prior.b_scatter, self._log_b.sd))
+        is_usual = any(is_usual_aspect_ratio(facts.aspect_ratio) for facts in runs)
+        factor = self._decided_scatter if size == self._size else 1.0
+        factor = factor if is_usual else priors.OUTLYING_SCATTER
+        scatter = self._scatter * np.where(np.isin(_SCATTERED, _LEVEL), factor, 1.0)
+        if all(facts.recipe_differences(first) for facts in runs):
+            scatter[-1] = np.hypot(scatter[-1], self._log_b.sd)
+        return scatter
 
     def _prior_moments(self) -> Gaussian:
         """Return means and standard deviations of all parameters, (parameters,) each."""
@@ -246,11 +250,9 @@ class FamilyLaw:
             P.LOG_ALPHA_N: prior.log_alpha_n,
             P.B_BY_SIZE: Gaussian(0.0, prior.b_by_size_spread),
         }
-        scatter = np.tile(self._scatter[:, None], len(self._sizes) + bool(self._sizes))
-        if self._sizes:  # those of the size that is decided on are the last, and subtracted from all others
-            scatter[-1, :-1] = [self._b_scatter(size) for size in self._sizes]
-            scatter[:, -1] = self._decided_scatter
-        offsets = [(0.0, sd) for sd in scatter.ravel()]
+        # Those of the size that is decided on are the last, and subtracted from all others.
+        sizes = [*self._sizes, self._size] if self._sizes else []
+        offsets = [(0.0, sd) for sds in zip(*map(self._scatter_of, sizes), strict=True) for sd in sds]
         means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
         return Gaussian(means, sds)
 

@@ -17,6 +17,7 @@ from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import PUBLISHED, Prior, decades_away
 from toposcale.forecasting.laws.published_law import published_losses, refuse_level, refuse_young
 from toposcale.forecasting.runs import checks
+from toposcale.forecasting.runs.facts import is_usual_aspect_ratio
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -118,7 +119,7 @@ class Joint(Law):
         calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
         self.inflation_, self.calibration_ = 1.0, priors.CALIBRATION if calibrated else 1.0
         scatters = {1.0: 1.0}
-        if self.n_sizes >= MIN_SIZES_WITH_OUTLIER:
+        if self.n_sizes >= MIN_SIZES_WITH_OUTLIER and is_usual_aspect_ratio(run.facts.aspect_ratio):
             scatters = {1.0: 1 - priors.OUTLYING_WEIGHT, priors.OUTLYING_SCATTER: priors.OUTLYING_WEIGHT}
         models = {self.prior: 1 - priors.SECOND_WEIGHT, self.prior.second_model: priors.SECOND_WEIGHT}
         self.laws_ = [FamilyLaw(prior, self.runs_, scatter) for scatter in scatters for prior in models]
