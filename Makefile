@@ -162,13 +162,16 @@ ifeq ($(ONLY),)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
 endif
 ifeq ($(ONLY),all)
-	for table in priors standing ablation young small; do $(STUDY) studies.decisions $$table || exit 1; done
-	for study in run_pairs decay_starts random_laws small_models; do $(STUDY) studies.$$study || exit 1; done
+	for table in priors standing small; do $(STUDY) studies.decisions $$table || exit 1; done
 endif
+	$(STUDY) studies.decisions published
 ifneq ($(ONLY),published)
 	$(STUDY) studies.decisions own results/decisions
 endif
-	$(STUDY) studies.decisions published
+ifeq ($(ONLY),all)
+	for study in run_pairs decay_starts random_laws small_models; do $(STUDY) studies.$$study || exit 1; done
+	for table in young ablation; do $(STUDY) studies.decisions $$table || exit 1; done
+endif
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime

@@ -13,6 +13,7 @@ import pandas as pd
 from studies.decisions.judge import EXPECTED_REGRET, decisions_of, groups
 from studies.decisions.priors import SLOPES
 from toposcale.forecasting.decision.decision_points import DecisionPoint
+from toposcale.forecasting.evaluation import GROUP
 from toposcale.forecasting.laws import family_law
 from toposcale.forecasting.laws import priors as constants
 from toposcale.forecasting.laws.family_law import P
@@ -36,7 +37,7 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
 """What takes a part of the law away."""
 
 PATCHED: dict[str, Sequence[tuple[ModuleType | type, str, object]]] = {
-    "the second model": ((Prior, "second", property(lambda prior: prior)),),
+    "the second model": ((Prior, "second_model", property(lambda prior: prior)),),
     "the growth of the discrepancy towards the past": ((constants, "DISCREPANCY_GROWTH", 0.0),),
     "the part of the discrepancy of a run alone": ((constants, "SAME_SIZE_CORR", 1.0),),
     "the cost of the first steps": (
@@ -49,34 +50,48 @@ PATCHED: dict[str, Sequence[tuple[ModuleType | type, str, object]]] = {
 }
 """Constants of the law, and the values that take a part away."""
 
-EVERY = 5
+EVERY = 20
 """Of the decision_points of runs of usual shapes one of so many is judged, for time."""
 
 
 def ablation(decision_points: Sequence[DecisionPoint], priors: Mapping[str, Prior]) -> pd.DataFrame:
     """A row for each part: means over the groups of usual shapes without it.
 
-    Columns: left_out, regret, confident, confident_right, near_right, error_continue, error_start, coverage_continue,
-    coverage_start.
+    Columns: left_out, regret, more_regret (that less the regret of the whole law) and its standard error over the groups,
+    confident, confident_right, near_right, error_continue, error_start, coverage_continue, coverage_start.
     """
     some = [point for point in decision_points if point.base.is_usual][::EVERY]
     changed = {name: {source: change(prior) for source, prior in priors.items()} for name, change in LEFT_OUT.items()}
-    rows = [_row(name, some, without, ()) for name, without in changed.items()]
-    return pd.DataFrame(rows + [_row(name, some, priors, patches) for name, patches in PATCHED.items()])
+    judged = {name: _usual_groups(some, without, ()) for name, without in changed.items()}
+    judged |= {name: _usual_groups(some, priors, patches) for name, patches in PATCHED.items()}
+    rows = []
+    for name, table in judged.items():
+        more = table["regret"] - judged["nothing"]["regret"]
+        row = {
+            "left_out": name,
+            "regret": table["regret"].mean(),
+            "more_regret": more.mean(),
+            "more_regret_se": more.sem(),
+        }
+        rows.append(row | table[MEASURED].astype(float).mean().to_dict())
+    return pd.DataFrame(rows)
 
 
-def _row(
-    name: str,
+MEASURED = [
+    *("confident", "confident_right", "near_right"),
+    *("error_continue", "error_start", "coverage_continue", "coverage_start"),
+]
+
+
+def _usual_groups(
     decision_points: Sequence[DecisionPoint],
     priors: Mapping[str, Prior],
     changes: Sequence[tuple[ModuleType | type, str, object]],
-) -> dict[str, object]:
+) -> pd.DataFrame:
+    """The groups of usual shapes, judged with some constants replaced; regret is that of the advice."""
     with ExitStack() as stack:
         for module, constant, value in changes:
             stack.enter_context(patch.object(module, constant, value))
         usual = [group for group in groups(decisions_of(decision_points, priors)) if group["usual"]]
-    names = ("confident", "confident_right", "near_right", "error_continue", "error_start")
-    table = pd.DataFrame(usual)
-    means = table[[*names, "coverage_continue", "coverage_start"]].astype(float).mean()
-    regret = float(np.mean([group["regret"][EXPECTED_REGRET] for group in usual]))
-    return {"left_out": name, "regret": regret, **means}
+    regrets = {"regret": [group["regret"][EXPECTED_REGRET] for group in usual]}
+    return pd.DataFrame(usual).assign(**regrets).set_index(GROUP)
