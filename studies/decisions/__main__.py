@@ -19,7 +19,7 @@ from studies import small_tables
 from studies.decisions import OWN_TABLES, PUBLISHED_RUNS, computed
 from studies.decisions.ablation import ablation
 from studies.decisions.forecasts import by_source, forecasts_of, record, with_smaller
-from studies.decisions.headlines import confident_answers, forecast_means, policy_means, run_counts
+from studies.decisions.headlines import confident_answers, forecast_means, policy_means, regret_differences, run_counts
 from studies.decisions.judge import decisions_of, groups, policy_table
 from studies.decisions.own import (
     ALTERNATIVE,
@@ -62,6 +62,7 @@ TABLES = (
         "confident_answers",
         "policies",
         "policy_means",
+        "regret_differences",
     ),
     *("standing", "ablation", "young", "small_sizes", "pairs", "replicate_pairs", "decay_starts"),
 )
@@ -86,6 +87,7 @@ def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None
         "groups": judged,
         "policies": policies,
         "policy_means": policy_means(policies, sources),
+        "regret_differences": regret_differences(decisions, RESAMPLES, SEED),
         "confident_answers": confident_answers(judged, sources),
         "forecast_means": forecast_means(forecasts),
         "run_counts": run_counts(runs),
@@ -118,6 +120,7 @@ def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
     """What each part of the law is worth, beside the other numbers of the published runs."""
     runs = read(folder)
     computed.write(ablation(list(decision_points(runs)), priors()), folder, "ablation", runs)
+    write_results(folder)
 
 
 def standing(folders: list[Path], folder: Path = PUBLISHED_RUNS) -> None:

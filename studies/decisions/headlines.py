@@ -9,13 +9,16 @@ import pandas as pd
 import scipy.stats
 
 from studies.decisions.forecasts import ALONE, OTHERS
-from studies.decisions.judge import EXPECTED_REGRET
+from studies.decisions.judge import EXPECTED_REGRET, interval_over_sizes
 from toposcale.datasets.contestants import JOINT
 from toposcale.forecasting.evaluation import GROUP, WITH_SMALLER, measured
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
 from toposcale.forecasting.runs.published_run import PublishedRun
 
 METHODS = (JOINT, *OTHERS)
+KNOWN, SURFACE = "smaller sizes known", "published scaling law"
+"""Comparisons of `regret_differences`."""
+
 MANY_FORECASTS = 20
 """Forecasts of a source from which on its mean error counts in the headline. It was chosen after the sources were seen."""
 
@@ -60,6 +63,28 @@ def policy_means(policies: pd.DataFrame, sources: Mapping[str, str]) -> pd.DataF
                 | {"advice_less_low": interval[0], "advice_less_high": interval[1]}
             )
     return pd.DataFrame(rows)
+
+
+def regret_differences(decisions: pd.DataFrame, resamples: int, seed: int) -> pd.DataFrame:
+    """A row for each source and comparison: decisions, the mean difference of their regrets, and its 95% interval.
+
+    The advice with smaller sizes known less that without (`KNOWN`), and less the published scaling law (`SURFACE`), on the
+    same decisions. Unusual shapes are a source of their own. The interval is by resampling sizes of base runs.
+    """
+    source = decisions["source"].where(decisions["usual"].astype(bool), decisions["source"] + ", other shapes")
+    rows = decisions.assign(source=source, knows_smaller=decisions["setting"].str.endswith(WITH_SMALLER))
+    rows["setting"] = rows["setting"].str.removesuffix(WITH_SMALLER).str.removesuffix(ALONE)
+    key = ["source", *GROUP, "decision", "base_size"]
+    regrets = rows.pivot(index=[*key, "knows_smaller"], columns="policy", values="regret")
+    known = regrets[EXPECTED_REGRET].unstack("knows_smaller")
+    differences = {KNOWN: known[True] - known[False], SURFACE: regrets[EXPECTED_REGRET] - regrets["chinchilla"]}
+    table = []
+    for comparison, difference in differences.items():
+        for name, part in difference.dropna().rename("less").reset_index().groupby("source"):
+            low, high = interval_over_sizes(part, "less", resamples, seed)
+            row = {"source": name, "comparison": comparison, "decisions": len(part), "difference": part["less"].mean()}
+            table.append(row | {"low": low, "high": high})
+    return pd.DataFrame(table)
 
 
 def confident_answers(groups: pd.DataFrame, sources: Mapping[str, str]) -> pd.DataFrame:

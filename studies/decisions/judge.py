@@ -174,21 +174,29 @@ def policy_table(decisions: pd.DataFrame, resamples: int, seed: int) -> pd.DataF
     """
     rows = []
     for key, part in decisions.dropna(subset=["regret"]).groupby([*GROUP, "policy"], sort=True):
-        sizes = part.groupby("base_size")["regret"].agg(["sum", "count"]).to_numpy(np.float64)
-        draws = np.random.default_rng(seed).integers(0, len(sizes), (resamples, len(sizes)))
-        drawn = sizes[draws].sum(axis=1)
-        ends = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975)) if len(sizes) > 1 else (np.nan, np.nan)
+        low, high = interval_over_sizes(part, "regret", resamples, seed)
         rows.append(
             {
                 **dict(zip([*GROUP, "policy"], key, strict=True)),
                 "n_decisions": len(part),
                 "share_best": float((part["regret"] <= 0).mean()),
                 "regret": float(part["regret"].mean()),
-                "regret_low": float(ends[0]),
-                "regret_high": float(ends[1]),
+                "regret_low": low,
+                "regret_high": high,
             }
         )
     return pd.DataFrame(rows)
+
+
+def interval_over_sizes(decisions: pd.DataFrame, column: str, resamples: int, seed: int) -> tuple[float, float]:
+    """The 95% bootstrap interval of the mean of a column over the sizes of the base runs; NaN of one size."""
+    sizes = decisions.groupby(["family", "base_size"])[column].agg(["sum", "count"]).to_numpy(np.float64)
+    if len(sizes) < 2:
+        return np.nan, np.nan
+    draws = np.random.default_rng(seed).integers(0, len(sizes), (resamples, len(sizes)))
+    drawn = sizes[draws].sum(axis=1)
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
+    return float(low), float(high)
 
 
 def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:

@@ -16,7 +16,9 @@ from studies import run_pairs, small_tables
 from studies.decisions import PUBLISHED_RUNS, computed
 from studies.decisions import priors as learning
 from studies.decisions.__main__ import TABLES
+from studies.decisions.ablation import PATCHED
 from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, by_source, forecasts_of, record, with_smaller
+from studies.decisions.headlines import KNOWN, SURFACE, regret_differences
 from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, START
 from studies.decisions.published import read
@@ -327,6 +329,46 @@ def test_groups_and_intervals_by_hand():
     [row] = policy_table(table, 2000, 1).to_dict("records")
     # Two sizes can be drawn as (a, a), (a, b), (b, b): means 0.1 each time.
     assert [row[name] for name in ("regret", "regret_low", "regret_high")] == pytest.approx([0.1] * 3)
+
+
+def test_regret_differences_by_hand():
+    """With smaller sizes known 0.1 and 0 instead of 0.3 and 0; the scaling law has 0.2 each; one shape is unusual."""
+    regrets = {("a", True): (0.3, 0.1), ("b", True): (0.0, 0.0), ("c", False): (0.1, 0.4)}
+    rows = [
+        dict(zip(KEYS, ("f", "wsd", setting, usual), strict=True))
+        | {"source": "s", "decision": size, "base_size": size, "policy": policy, "regret": regret}
+        for (size, usual), of_advice in regrets.items()
+        for setting, advice in zip(("alone", "with smaller sizes"), of_advice, strict=True)
+        for policy, regret in ((EXPECTED_REGRET, advice), ("chinchilla", 0.2))
+    ]
+    table = regret_differences(pd.DataFrame(rows), 2000, 1).set_index(["source", "comparison"])
+    of_known = table.loc[("s", KNOWN), ["decisions", "difference", "low", "high"]].tolist()
+    assert of_known == pytest.approx([2, -0.1, -0.2, 0.0])
+    assert table.loc[("s", SURFACE), "difference"] == pytest.approx(0.1 - 0.2)
+    assert table.loc[("s, other shapes", KNOWN), "difference"] == pytest.approx(0.3)
+    assert np.isnan(table.loc[("s, other shapes", KNOWN), "low"])
+
+
+ABOVE_SURFACE = {
+    "gemstones, other shapes": "the shape of the larger size, where the law would have to know it, is not read",
+    "olmo-ladder": "one decision of 62, of 0.048 nats",
+}
+"""Sources in which the advice has more regret than the published scaling law, and why; within the noise of its sizes."""
+
+
+def test_regret_with_more_known_is_no_larger_in_any_source():
+    """Smaller sizes that are known, and the published scaling law, which the advice knows."""
+    table = pd.read_csv(PUBLISHED_RUNS / "regret_differences.csv").set_index("source")
+    known, surface = (table[table["comparison"] == comparison] for comparison in (KNOWN, SURFACE))
+    assert set(surface.index) > set(known.index) > {"gemstones", "gemstones, other shapes", "olmo-ladder", "xlstm"}
+    assert not (table["low"] > 0).any()
+    assert set(surface.index[surface["difference"].round(4) > 0]) == set(ABOVE_SURFACE)
+
+
+def test_ablation_replaces_constants_that_the_law_has():
+    for changes in PATCHED.values():
+        for owner, constant, _ in changes:
+            assert hasattr(owner, constant), constant
 
 
 def test_the_threshold_is_that_of_the_other_sources():

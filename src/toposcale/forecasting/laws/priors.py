@@ -205,17 +205,17 @@ _SHARE_RANGE = (3e6, 1e11)
 """Numbers of parameters beyond which the prior of the share is constant."""
 
 PUBLISHED = Prior(
-    log_alpha=Gaussian(-0.743, 0.257),
-    log_b=Gaussian(-1.766, 0.200),
-    kappa=Gaussian(0.1639, 0.1108),
-    share=Gaussian(0.607, 0.398),
-    log_alpha_n=Gaussian(-1.172, 0.214),
+    log_alpha=Gaussian(-0.750, 0.264),
+    log_b=Gaussian(-1.765, 0.200),
+    kappa=Gaussian(0.1585, 0.1170),
+    share=Gaussian(0.658, 0.372),
+    log_alpha_n=Gaussian(-1.137, 0.197),
     log_discrepancy=Gaussian(-4.423, 0.600),
     time_exponent=0.5,
     decay_exponent=0.7,
     b_by_peak=0.348,
-    b_by_tokens=-0.198,
-    b_by_size=0.085,
+    b_by_tokens=-0.196,
+    b_by_size=0.084,
     b_by_size_spread=0.1,
     b_scatter=0.141,
 )
