@@ -752,7 +752,7 @@ def test_describe_json_table_and_null_where_there_is_no_number(file, tmp_path):
 def test_features_of_what_no_file_of_weights_told_without_torch(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / name).write_text('{"model_type": "gpt2"}')
-    with pytest.raises(UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"):
+    with pytest.raises(UserError, match=r"not a file of weights \(\.safetensors, \.bin, \.pt or \.ckpt\); name one"):
         toposcale.features_of(tmp_path / name)
 
 

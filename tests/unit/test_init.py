@@ -152,3 +152,4 @@ def test_init_what_cannot_be_done_is_one_line(here, capsys):
     assert written(capsys, "init", "run", status=1) == (
         "toposcale: mine.yaml: it is there already; name another file with --output\n"
     )
+    assert "no such folder" in written(capsys, "init", "missing", status=1)

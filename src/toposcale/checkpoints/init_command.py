@@ -23,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Write the configuration, and say what is in it."""
-    if given.output.exists():
-        raise UserError(f"{given.output}: it is there already; name another file with --output")
     if not given.folder.is_dir():
         raise UserError(f"{given.folder}: no such folder of checkpoints")
+    if given.output.exists():
+        raise UserError(f"{given.output}: it is there already; name another file with --output")
     sources = sources_in(given.folder)
     usable = {name: source.usable_steps() for name, source in sources.items()}
     entries = [entry_of(name, source, usable[name][0], given.output.parent) for name, source in sources.items()]

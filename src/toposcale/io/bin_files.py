@@ -39,7 +39,9 @@ def _check_complete(file: Path) -> None:
         if stored > file.stat().st_size:
             raise UserError(f"{file}: its {stored} bytes are compressed, which PyTorch's are not; save it again")
     if head != _ARCHIVE and head[:1] != _PICKLE:
-        raise UserError(f"{file}: not a file of weights (safetensors or .bin); name one, or its folder")
+        raise UserError(
+            f"{file}: not a file of weights (.safetensors, .bin, .pt or .ckpt); name one, or its folder; `check` reads logs"
+        )
 
 
 def torch_values(name: str, tensor: Any, where: str = "") -> np.ndarray:
