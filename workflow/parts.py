@@ -166,10 +166,6 @@ class Inputs:
         """Return the files of a kind that the jobs of a producer or a monitor make; {source} in `pattern` is the kind."""
         return self.plan.work[kind].files(pattern, models, source=kind)
 
-    def schedules(self, models: Iterable[str]) -> list[str]:
-        """Return the schedules of models that the user wrote into files, as tables of the run."""
-        return files_of_models(self.paths.schedule, [name for name in models if name in self.plan.schedule_files])
-
     def settings(self, *keys: str) -> Callable[[Job], dict[str, Any]]:
         """Return a params function: the settings of these keys in the entry of `models:` of a job's model."""
         models = self.plan.models
@@ -184,10 +180,6 @@ class Inputs:
         """Return the files of one kind that live monitors have written so far."""
         folders = [Folder(Path(self.plan.models[model].settings["path"]), model) for model in models]
         return [str(path) for folder in folders for path in folder.files(kind).values()]
-
-    def model_log(self, model: str) -> str:
-        """Return the whole training log of a model."""
-        return self.paths.model_log.format(model=model)
 
     def logs(self, model: str) -> list[str]:
         """Return the parts of the training log of a model up to now."""
@@ -299,7 +291,7 @@ class RunTables:
         self.with_csv = ["warnings", *made_by_analyses]
         self.files: dict[str, str | list[str]] = {
             "published": str(LIBRARY / "toposcale/reproduction/published_values.csv"),
-            "training": [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]],
+            "training": files_of_models(inputs.paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
             "all_features": self.tables["features"],
             **self.tables,
         }
@@ -327,8 +319,8 @@ class RunTables:
 
     def params(self, name: str, digests: Digests) -> dict[str, Any]:
         """Return the params of the rule of an analysis: what it is made with, its name and its settings."""
-        made_with = digests.params(name, "analyse.py", ANALYSES[name].module)
-        return {**made_with, "analysis": name, "settings": self.settings(name)}
+        params = digests.params(name, "analyse.py", ANALYSES[name].module)
+        return {**params, "analysis": name, "settings": self.settings(name)}
 
     def settings(self, name: str) -> dict[str, Any]:
         """Return the settings of an analysis, by the name of their argument."""

@@ -113,7 +113,7 @@ rule vectors_table:
 rule metrics_table:
     input:
         parts=INPUTS.metrics,
-        training=[INPUTS.model_log(name) for name in PLAN.trained],
+        training=files_of_models(PATHS.model_log, PLAN.trained),
         harness=INPUTS.harness,
         manifests=INPUTS.manifests,
     output:
@@ -144,8 +144,8 @@ rule models_table:
         checkpoints=[INPUTS.weights(name, PLAN.models[name].steps[-1]) for name in INPUTS.with_own_weights],
         sizes=INPUTS.manifests,
         curves=list(PLAN.loss_curves.values()),
-        logs=[INPUTS.model_log(name) for name in INPUTS.with_own_log],
-        schedules=INPUTS.schedules(PLAN.schedule_files),
+        logs=files_of_models(PATHS.model_log, INPUTS.with_own_log),
+        schedules=files_of_models(PATHS.schedule, PLAN.schedule_files),
     output:
         models=PATHS.table("models"),
         schedules=PATHS.table("schedules"),

@@ -11,7 +11,7 @@ for rule_name, (outputs, models) in INPUTS.training_rules.items():
             rule_name
         input:
             corpus=PATHS.tokens,
-            schedule=lambda wildcards: INPUTS.schedules([wildcards.model]),
+            schedule=lambda wildcards: files_of_models(PATHS.schedule, PLAN.schedule_files.keys() & {wildcards.model}),
             checkpoint=INPUTS.previous(PATHS.checkpoint),
             optimiser=INPUTS.previous(PATHS.optimiser),
         output:
