@@ -37,7 +37,7 @@ def trained_probe() -> tuple[GPT, Tensor, Tensor]:
 
 
 def rows() -> Iterator[Line]:
-    """The number of products with the Hessian, then the seconds beside those of the others."""
+    """The number of products with the Hessian, then the seconds compared with those of the others."""
     model, tokens, targets = trained_probe()
     loss, parameters = probe_loss(model, tokens, targets), dict(model.named_parameters())
 

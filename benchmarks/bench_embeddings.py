@@ -1,4 +1,4 @@
-"""The forward pass beside full logits with cross_entropy at the shape of Pythia-70M, in CPU seconds and in memory.
+"""The forward pass compared with full logits with cross_entropy at the shape of Pythia-70M, in CPU seconds and in memory.
 
 And the memory that the weight features of such a checkpoint take. Weights and texts are random; memory is the peak of a
 process that does nothing else.

@@ -3,7 +3,7 @@
     python -m benchmarks.published_forecasts FOLDER [--json FILE]
 
 FOLDER holds published runs in the form of `PublishedRuns.to_csv`. The
-end of every run that decays is forecast from 20, 30 and 50% of it, each alone. A source of the data set
+end of every run that decays is forecast from 20, 30 and 50% of it, each by itself. A source of the data set
 is judged with a prior that was learnt without it. Nothing is trained.
 """
 

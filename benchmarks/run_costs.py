@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def seconds_by_rule(run: Path) -> dict[str, list[float]]:
-    """The CPU seconds of each job, by rule, as `scripts/_job.py` notes them beside the logs."""
+    """The CPU seconds of each job, by rule, as `scripts/_job.py` notes them next to the logs."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for path in sorted((run / "logs").rglob("*.cost.json")):
         rule = path.relative_to(run / "logs").parts[0].removesuffix(".cost.json")

@@ -11,7 +11,7 @@ from toposcale.features.feature import WEIGHT_NORM
 MEAN_LAYER_NORM, MEAN_ROW_NORM = "mean_layer_norm", "mean_row_norm"
 """The mean over layers, and over the rows of all layers."""
 NORMS = (WEIGHT_NORM.feature, MEAN_LAYER_NORM, MEAN_ROW_NORM)
-"""What the test between runs holds fixed beside the losses."""
+"""What the test between runs holds fixed besides the losses."""
 
 
 def mean_row_norm(matrices: Iterable[np.ndarray]) -> float:

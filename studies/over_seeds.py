@@ -117,7 +117,7 @@ def paired_residuals(
         used = group if reason else cut  # without a testable segment all checkpoints: what the runs share cancels
         if used.n >= MIN_FOR_TEST and not used.missing:
             runs = grids.setdefault(tuple(used.steps), {})
-            # Series that differ before the segment alone, such as distances from the checkpoint before, come in groups.
+            # Series that differ only before the segment, such as distances from the checkpoint before, come in groups.
             runs[group.model] = _beside(runs[group.model], used) if group.model in runs else used
     names = sorted(configurations)
     for steps in sorted(grids):

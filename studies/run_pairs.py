@@ -2,7 +2,7 @@
 
     python -m studies.run_pairs [FOLDER ...]
 
-Replicates are runs of the project's own studies that differ by their seed alone: the share that is told to differ is the
+Replicates are runs of the project's own studies that differ only by their seed: the share that is told to differ is the
 false-positive rate. So are three published records of 124M models, of twelve seeds each; there a difference of `PLANTED`
 nats is planted, too. Pairs are runs of one family of published runs (FOLDERS, by default studies/decisions/published_runs)
 whose losses differ at the end: from 30 and 50% of both, the sign of the forecast difference is compared with the measured
@@ -35,7 +35,7 @@ from toposcale.forecasting.runs.published_run import PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
-PAIRS, MOST_RUNS = 60, 8
+PAIRS, MAX_RUNS = 60, 8
 """Pairs of replicates of each configuration, and runs of each family and length."""
 SHARES = (0.3, 0.5)
 REPLICATE_TOKENS = 524_288.0
@@ -148,7 +148,7 @@ def pairs(runs: Sequence[PublishedRun], by_source: Mapping[str, Prior]) -> Itera
         source = family.partition("/")[0]
         law = RememberingLaw(by_source.get(source, by_source[NONE]))
         rng = np.random.default_rng(0)
-        chosen = [members[index] for index in sorted(rng.permutation(len(members))[:MOST_RUNS])]
+        chosen = [members[index] for index in sorted(rng.permutation(len(members))[:MAX_RUNS])]
         for one, other in combinations(chosen, 2):
             truth = other.progress.loss - one.progress.loss
             if abs(truth) < APART:

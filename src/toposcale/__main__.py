@@ -73,18 +73,18 @@ _COMPLETION = "--print-completion"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 1 for an error in the input, 2 for a wrong command."""
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     options = argparse.Namespace()
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
-        parser = _parser(given)
-        if not given:
+        parser = _parser(words)
+        if not words:
             parser.print_help()
             return 0
-        if "" in given:  # a folder "" would be the current one
+        if "" in words:  # a folder "" would be the current one
             parser.error("one of the arguments is empty, such as a variable of the shell that is not set")
         # argparse takes -25e6 for an option, but nothing that begins with a space.
-        options = parser.parse_args([f" {text}" if _is_negative(text) else text for text in given])
+        options = parser.parse_args([f" {text}" if _is_negative(text) else text for text in words])
         if getattr(options, "quiet", False):
             warnings.simplefilter("ignore")
         if getattr(options, "plot", None):  # what is wrong with it is said before minutes of work
@@ -117,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
     """Completion of the name of a file by a shell; None unless its script is printed."""
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """Add an argument; one that is no option, or takes a FILE, is completed with the names of files."""
+        """Add an argument; one that is not an option, or takes a FILE, is completed with the names of files."""
         action = super().add_argument(*names, **settings)
         if self.completion and (not names[0].startswith("-") or settings.get("metavar") == "FILE"):
             action.complete = self.completion  # type: ignore[attr-defined]

@@ -46,7 +46,7 @@ def regrets(policies: pd.DataFrame) -> Figure:
     return figure
 
 
-FEWEST_DRAWN = 9
+MIN_DRAWN = 9
 """Forecasts of a family that have a panel."""
 
 SHARE_COLOURS = {0.2: "#e08e0b", 0.3: "#3a7d44", 0.5: "#0b2f6b"}
@@ -56,7 +56,7 @@ SHARE_COLOURS = {0.2: "#e08e0b", 0.3: "#3a7d44", 0.5: "#0b2f6b"}
 def ends(forecasts: pd.DataFrame) -> Figure:
     """Forecasts of the joint law against the truth, a panel for each larger family, with their 95% intervals."""
     rows = forecasts[(forecasts["method"] == JOINT) & (forecasts["known"] == ALONE) & (forecasts["reason"] == "")]
-    families = [(key, part) for key, part in rows.groupby(["source", "family"]) if len(part) >= FEWEST_DRAWN]
+    families = [(key, part) for key, part in rows.groupby(["source", "family"]) if len(part) >= MIN_DRAWN]
     n_rows = -(-len(families) // 3)
     figure = panels.new_figure(1.0 + 1.9 * n_rows, "")
     grid = figure.subplots(n_rows, 3, squeeze=False)

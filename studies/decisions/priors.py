@@ -61,7 +61,7 @@ B_BY_SIZE_SPREAD = 0.1
 """How far families differ in the power of the size in B: the jackknife over sources gives 0.09. It is fixed while the other
 constants are learnt."""
 
-MOST_OF_A_FAMILY = 24
+MAX_OF_A_FAMILY = 24
 """Curves of each family to which B is fitted, for time."""
 
 
@@ -94,7 +94,7 @@ def gains_of(runs: Sequence[PublishedRun], mapped: Callable[..., Iterable[Gaussi
     some = [
         run
         for family in families
-        for run in spread_out([one for one in decaying if one.family == family], MOST_OF_A_FAMILY)
+        for run in spread_out([one for one in decaying if one.family == family], MAX_OF_A_FAMILY)
     ]
     rows = []
     for run, (log_b, sd) in zip(some, mapped(_log_b, some), strict=True):

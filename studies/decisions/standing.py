@@ -21,7 +21,7 @@ from toposcale.forecasting.runs.checks import MIN_WARMUPS
 from toposcale.forecasting.runs.published_run import PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 
-LEAST_STEPS = 800
+MIN_STEPS = 800
 """Steps, and `YOUNG_TOKENS` tokens, that a run of usual scale has seen."""
 
 WRONG_BATCHES = {"outside_x8": 8.0, "outside_x1/8": 1 / 8, "outside_x40": 40.0, "outside_x1/40": 1 / 40}
@@ -46,7 +46,7 @@ def _rows(run: PublishedRun) -> Iterator[dict[str, object]]:
         track = _track(now)
         if len(now.loss_curve.steps) < MIN_ROWS or is_early or track is None:
             continue
-        is_usual = track.step >= LEAST_STEPS and track.step * now.tokens_per_step >= YOUNG_TOKENS
+        is_usual = track.step >= MIN_STEPS and track.step * now.tokens_per_step >= YOUNG_TOKENS
         row: dict[str, object] = {"scale": USUAL if is_usual else YOUNGER, "source": run.source}
         row["text"] = OTHER_TEXTS.get(run.family, WEB)
         row |= {"off": track.loss - track.expected, "inside": track.is_on_track}

@@ -21,7 +21,7 @@ from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
 STEPS = (100, 200, 400, 700, 1_000, 2_000, 4_000, 6_000)
-MOST_OF_A_FAMILY = 6
+MAX_OF_A_FAMILY = 6
 LEFT_ASIDE = "jax-scaling-laws"
 """A source of five noisy runs of one text of 100M tokens."""
 
@@ -37,7 +37,7 @@ def young_forecasts(runs: Sequence[PublishedRun], priors: Mapping[str, Prior]) -
     """
     judged = [run for run in judged_runs(runs) if not run.kind and run.source != LEFT_ASIDE]
     families = dict.fromkeys(run.family for run in judged)
-    some = [spread_out([run for run in judged if run.family == family], MOST_OF_A_FAMILY) for family in families]
+    some = [spread_out([run for run in judged if run.family == family], MAX_OF_A_FAMILY) for family in families]
     return pd.DataFrame(
         row for part in some for run in part for row in _rows(run, priors.get(run.source, priors[NONE]))
     )

@@ -17,14 +17,14 @@ from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.prewhitening import testable_segment
 
 RUNS = Path(__file__).parent / "runs"
-"""The tables of studies 1 to 3, a folder each; README.md beside them says what they hold."""
+"""The tables of studies 1 to 3, a folder each; the README.md there says what they hold."""
 MIN_SEEDS = 10
 """A smaller configuration has too few pairs of runs."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Runs that differ by their seeds alone: by run, the features of the whole model that were measured at several
+    """Runs that differ only by their seeds: by run, the features of the whole model that were measured at several
     checkpoints and the headline metric; all features, losses and models."""
 
     name: str

@@ -5,7 +5,7 @@ import pytest
 
 pytestmark = pytest.mark.workflow
 
-LEAST_CONTRAST = 4.5
+MIN_CONTRAST = 4.5
 """WCAG 2.1, level AA."""
 
 # Every text that is seen: its box, cut by whatever scrolls around it, and its contrast with what is behind it.
@@ -58,7 +58,7 @@ MEASURE = """(() => {
 
 
 def measured(browser):
-    return browser.run(MEASURE.replace("LEAST", str(LEAST_CONTRAST)))
+    return browser.run(MEASURE.replace("LEAST", str(MIN_CONTRAST)))
 
 
 def opened(browser, page, width, scheme):

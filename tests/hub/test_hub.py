@@ -297,7 +297,7 @@ def test_revisions_are_listed_once_a_run(hub, contents, tmp_path, monkeypatch):
 
 
 class Unpickled:
-    """What a `.bin` may hold beside tensors: unpickling it would call a function."""
+    """What a `.bin` may hold besides tensors: unpickling it would call a function."""
 
     def __reduce__(self):
         return (print, ("unpickled",))

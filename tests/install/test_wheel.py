@@ -1,4 +1,4 @@
-"""The wheel in an empty environment: the lines for users of the library alone run there, without torch or snakemake."""
+"""The wheel in an empty environment: the lines for users of only the library run there, without torch or snakemake."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def run(*command, folder):
 
 
 def built(folder):
-    """The wheel, built from a copy, since a build leaves files beside the sources, and takes up those of an earlier one."""
+    """The wheel, built from a copy, since a build leaves files in the sources, and takes up those of an earlier one."""
     (folder / "project").mkdir()
     copy_distributed(folder / "project")
     wheel = "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, folder / "project"
@@ -47,7 +47,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def with_workflow(wheel, tmp_path_factory):
-    """An environment that holds the wheel alone, and finds the packages of the one that runs the tests."""
+    """An environment that holds only the wheel, and finds the packages of the one that runs the tests."""
     environment = tmp_path_factory.mktemp("workflow") / "env"
     run(sys.executable, "-m", "venv", environment, folder=environment.parent)
     [site] = environment.glob("lib/python3*/site-packages")

@@ -38,7 +38,7 @@ def workspace(tmp_path) -> Workspace:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """A function that waits for a local run, which goes on beside the tests, and returns its workspace."""
+    """A function that waits for a local run, which goes on during the tests, and returns its workspace."""
     made = small_workspace(tmp_path_factory.mktemp("local") / "work")
     log = made.path / "output.txt"
     with log.open("w") as file:

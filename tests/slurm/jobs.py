@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PATIENCE = 1800
-"""Seconds after which something hangs. A busy machine may need a good part of them: linters run beside these tests."""
+"""Seconds after which something hangs. A busy machine may need a good part of them: linters run with these tests."""
 
 
 @dataclass

@@ -58,7 +58,7 @@ def power_lines():
 
 
 def replication_lines():
-    """The questions of study 4 in fresh runs, beside what study 4 had."""
+    """The questions of study 4 in fresh runs, compared with what study 4 had."""
     for row in pd.read_csv(CONTROLS / "replicated.csv").to_dict("records"):
         before = with_interval({"estimate": row["study_4"], "low": row["study_4_low"], "high": row["study_4_high"]})
         key = f"{row['entry'].removesuffix('-fifth')} | {row['runs']} | {row['question']}"

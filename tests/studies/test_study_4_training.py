@@ -84,7 +84,7 @@ def test_a_study_that_is_killed_in_the_middle_has_the_same_bytes(plan, tmp_path,
     with pytest.raises(KeyboardInterrupt):
         train.train_missing(plan, tables, work)
     assert [complete(tables, one) for one in plan] == [True, False]
-    # What a kill in the middle of writing a row leaves is no finished run.
+    # What a kill in the middle of writing a row leaves is not a finished run.
     last = list(plan[1].runs)[1]
     (work / f"{last}.csv.unfinished").write_text("model,fam")
 

@@ -691,7 +691,7 @@ def test_a_file_without_names_of_columns_is_told_as_that(tmp_path):
 
 
 def state_of(folder, step, losses, **files):
-    """Write the state of a Trainer, and other files as JSON beside it."""
+    """Write the state of a Trainer, and other files as JSON next to it."""
     folder.mkdir(parents=True)
     history = [{"step": 10 * (at + 1), "loss": float(loss)} for at, loss in enumerate(losses)]
     state = {"log_history": history, "global_step": step, "max_steps": 900}

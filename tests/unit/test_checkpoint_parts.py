@@ -1,4 +1,4 @@
-"""A part of a checkpoint is no checkpoint: it is refused with the command that joins the parts."""
+"""A part of a checkpoint is not a checkpoint: it is refused with the command that joins the parts."""
 
 import pytest
 

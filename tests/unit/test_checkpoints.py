@@ -234,7 +234,7 @@ def test_folder_source_weights_in_part_of_a_checkpoint_are_found(tmp_path):
     source = checkpoints.FolderSource(tmp_path)
     assert source.steps() == [500, 1000]
     assert checkpoints.Checkpoint(source.checkpoint(500)).shapes == {"w": list(MATRIX.shape)}
-    # Two runs side by side are no series.
+    # Two runs side by side are not a series.
     for run in ("lr3", "lr4"):
         (tmp_path / "runs" / run / "checkpoint-500").mkdir(parents=True)
         save_file({"w": MATRIX}, tmp_path / "runs" / run / "checkpoint-500" / "model.safetensors")
@@ -495,7 +495,7 @@ def test_checkpoint_file_without_weights_named_with_what_is_in(tmp_path, kind):
 def test_checkpoint_a_folder_with_an_adapter_is_read(tmp_path):
     save_file({"lora_A.weight": MATRIX}, tmp_path / "adapter_model.safetensors")
     assert matrices(tmp_path).keys() == {"lora_A.weight"}
-    # A whole model beside it is what counts.
+    # A whole model next to it is what counts.
     save_file({"w": MATRIX}, tmp_path / "model.safetensors")
     assert matrices(tmp_path).keys() == {"w"}
 
@@ -787,7 +787,7 @@ def test_checkpoint_rows_of_block_outputs_in_every_architecture(tmp_path, model)
     for name, module in linear.items():
         matrix = found[f"{name}.weight"]
         with torch.no_grad():
-            # Column i of the matrix is what the layer makes of input i alone.
+            # Column i of the matrix is what the layer makes of only input i.
             inputs = torch.eye(matrix.shape[1])
             outputs = module(inputs) - module(torch.zeros_like(inputs))
         np.testing.assert_allclose(matrix.T, outputs.numpy(), atol=1e-6, err_msg=name)

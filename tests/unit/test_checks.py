@@ -49,7 +49,7 @@ def test_a_loss_that_has_hardly_begun_to_fall_gets_no_advice():
 
 
 def test_a_curve_that_falls_has_advice():
-    """The positive control: the same noise on a fall is no reason to say nothing."""
+    """The positive control: the same noise on a fall is not a reason to say nothing."""
     for seed in range(5):
         assert advise(falling(STEPS, 0.05, seed), STEPS).choice
 

@@ -21,7 +21,7 @@ def test_hooks_have_the_versions_of_the_lock():
     pins = {pin for hook in hooks.values() for pin in hook.get("additional_dependencies", [])}
     assert pins <= set(locked)
     assert {pin.partition("==")[0] for pin in pins} == {"ruff", "snakefmt", "black"}
-    # It checks against the packages that are installed, so it is the one beside them.
+    # It checks against the packages that are installed, so it is the one next to them.
     assert hooks["mypy"]["entry"] == ".venv/bin/mypy"
 
 

@@ -152,5 +152,5 @@ def test_the_keys_of_a_state_without_losses_are_named(tmp_path, capsys):
 
 
 def test_no_curve_is_nothing_to_check():
-    with pytest.raises(UserError, match=r"^curve: None is no loss curve to check$"):
+    with pytest.raises(UserError, match=r"^curve: None is not a loss curve to check$"):
         list(toposcale.check_curve(None, "run"))

@@ -512,7 +512,7 @@ def test_features_of_an_adapter_whose_second_factors_come_first():
 def a_fine_tuning(step):
     rng = np.random.default_rng(0)
     fixed = {"base.weight": rng.standard_normal((300, 40)), "frozen.weight": rng.standard_normal((6, 4))}
-    fixed["base.weight"][77, 3] += step == 30  # one entry, at the last step alone
+    fixed["base.weight"][77, 3] += step == 30  # one entry, only at the last step
     return {**fixed, "head.weight": (1 + step) * rng.standard_normal((5, 4)), "norm.bias": np.ones(5)}
 
 
@@ -701,7 +701,7 @@ def test_changes_of_a_folder_of_checkpoints_names_them(tmp_path, call):
         f"{tmp_path}: a folder of checkpoints; name one of them, such as {tmp_path}/checkpoint-100 "
         "(checkpoint-5, checkpoint-10, checkpoint-100)"
     )
-    # A Trainer may leave the last weights beside its checkpoints.
+    # A Trainer may leave the last weights next to its checkpoints.
     save_file({"w": np.eye(3)}, tmp_path / "model.safetensors")
     assert len(call(tmp_path))
 

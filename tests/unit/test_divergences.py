@@ -1,4 +1,4 @@
-"""Divergence of embedded texts: over the common texts alone, the same halves each time, honest about NaN."""
+"""Divergence of embedded texts: over only the common texts, the same halves each time, honest about NaN."""
 
 import numpy as np
 import pytest

@@ -48,7 +48,7 @@ def random_texts(count: int, seed: int = 0) -> list[list[int]]:
 
 
 def one_by_one(model: LanguageModel, texts):
-    """Each text alone, all its logits at once: embeddings of every layer, cross-entropies."""
+    """Each text by itself, all its logits at once: embeddings of every layer, cross-entropies."""
     layers, losses = [], []
     for text in texts:
         tokens = torch.tensor([text])

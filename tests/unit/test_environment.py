@@ -1,4 +1,4 @@
-"""What jobs inherit, such as the revision that tables name; and why a run failed: the first cause, of this run alone."""
+"""What jobs inherit, such as the revision that tables name; and why a run failed: the first cause, only of this run."""
 
 import os
 import time

@@ -22,7 +22,7 @@ def printed(page):
 
 
 def test_the_first_curve_is_the_published_one():
-    """The other was published beside it, and is not among the runs that decisions are made of."""
+    """The other was published with it, and is not among the runs that decisions are made of."""
     published = load_published_runs("multi-power-law")
     [run] = [run for run in published if run.model == "multi-power-law-25m-cosine-24000"]
     whole = pd.Series(run.losses, run.steps)

@@ -76,7 +76,7 @@ def planted_forecasts(models, forecasts):
 
 
 def test_forecasts_of_many_runs_are_medians_and_runs_without_one_are_counted(tables):
-    """Every seed but the first forecasts 2: a figure of the first seed alone would show 1."""
+    """Every seed but the first forecasts 2: a figure of only the first seed would show 1."""
     forecasts = np.where(tables["models"]["seed"] == 0, 1.0, 2.0)
     forecasts[tables["models"]["model"] == "tiny-3k.seed3"] = np.nan
     schedules = pd.concat(

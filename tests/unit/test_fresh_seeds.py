@@ -1,4 +1,4 @@
-"""docs/fresh-seeds.md: its program tests the chosen feature, alone, on the tables of a run with fresh seeds."""
+"""docs/fresh-seeds.md: its program tests only the chosen feature on the tables of a run with fresh seeds."""
 
 import re
 

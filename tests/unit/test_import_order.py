@@ -28,7 +28,7 @@ FLOORS = [
     "figures",
     "pages",
 ]
-# The monitor stands beside the analysis: it may import what lies below it, and only the pages import it.
+# The monitor stands next to the analysis: it may import what lies below it, and only the pages import it.
 MONITOR, BELOW_THE_MONITOR = "monitor", FLOORS[: FLOORS.index("analysis")]
 
 
@@ -118,7 +118,7 @@ def test_no_two_modules_import_each_other():
 
 
 def test_library_scripts_and_workflow_have_at_most_ten_floors():
-    """The longest way down from package to package; studies and benchmarks stand beside the house."""
+    """The longest way down from package to package; studies and benchmarks are outside of the house."""
     needs = {"scripts": set(), "workflow": {"scripts"}}
     for package in [*FLOORS, MONITOR, *needs]:
         folder = ROOT / package if package in needs else LIBRARY / package

@@ -190,7 +190,7 @@ def test_longest_warmup_is_the_first_row_that_shows_it(steps, rates, peak, over)
 
 @given(st.integers(1, 400), st.integers(5, 200), st.integers(0, 30))
 def test_the_bound_is_never_below_the_warm_up(warmup, every, offset):
-    """A linear rise and a cosine, seen at checkpoints alone."""
+    """A linear rise and a cosine, seen only at checkpoints."""
     steps = np.arange(offset, 1000, every)
     rates = np.where(steps <= warmup, steps / warmup, 0.5 + 0.5 * np.cos(np.pi * (steps - warmup) / (1000 - warmup)))
     bound = longest_warmup(steps, rates)

@@ -231,7 +231,7 @@ def test_a_schedule_by_epochs_is_no_plan_of_steps(tmp_path):
 
 def test_lightning_scheduler_of_an_unknown_form(tmp_path, monkeypatch, capsys):
     class WithoutInterval:
-        """Configuration of a scheduler, whose interval the callback alone asks for."""
+        """Configuration of a scheduler, whose interval only the callback asks for."""
 
         def __getattr__(self, name):
             raise AttributeError(f"no attribute {name!r}")

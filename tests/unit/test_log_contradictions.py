@@ -1,4 +1,4 @@
-"""What stands beside a loss checks it, and what is not read is named with the command that makes it readable."""
+"""What stands next to a loss checks it, and what is not read is named with the command that makes it readable."""
 
 import bz2
 import json

@@ -1,4 +1,4 @@
-"""Logs made at random, with the truth beside them: what is read is right, or something is said, or the file is refused."""
+"""Logs made at random, with the truth at hand: what is read is right, or something is said, or the file is refused."""
 
 import json
 from dataclasses import dataclass, field

@@ -197,7 +197,7 @@ def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path):
     steps = np.arange(5000)
     curve = loss_curves.read(written(tmp_path, {"step": steps, "loss": 1 / (1 + steps)}))
     kept = sorted(step for step, _ in metrics_of(curve))
-    assert len(kept) == loss_curves.MOST_CHECKPOINTS
+    assert len(kept) == loss_curves.MAX_CHECKPOINTS
     assert (kept[0], kept[-1]) == (0, 4999)
     assert np.ptp(np.diff(kept)) <= 1
 

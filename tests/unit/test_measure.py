@@ -1,4 +1,4 @@
-"""The landscape of any loss: planes of known quadratics, and a ball beside its bowl."""
+"""The landscape of any loss: planes of known quadratics, and a ball compared with its bowl."""
 
 import math
 

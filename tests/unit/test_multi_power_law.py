@@ -174,7 +174,7 @@ def with_published_constants(size, rates, steps):
     l0, a, alpha, b, c, beta, gamma = PUBLISHED[size]
     numbers = np.log([a * PEAK**-alpha, alpha, b * PEAK, c * PEAK ** (1 - gamma), beta])
     return annealing.law(
-        np.array([l0, *numbers, gamma]), annealing.prepare(rates / PEAK, steps, 1.0, annealing.MOST_CHANGES)
+        np.array([l0, *numbers, gamma]), annealing.prepare(rates / PEAK, steps, 1.0, annealing.MAX_CHANGES)
     )[0]
 
 

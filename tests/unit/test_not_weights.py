@@ -1,4 +1,4 @@
-"""What is no weight is told by its values: masks and tables of any name, copies, and what no checkpoint changes."""
+"""What is not a weight is told by its values: masks and tables of any name, copies, and what no checkpoint changes."""
 
 import numpy as np
 import pytest
@@ -174,7 +174,7 @@ def test_checkpoint_what_no_checkpoint_changes_is_frozen(tmp_path, end):
     base, norm, once = rng.standard_normal((300, 40)), np.ones(8), rng.standard_normal((300, 40))
     for step in range(3):
         named = {"base.weight": base, "norm.weight": norm, "moved.weight": (step + 1) * rng.standard_normal((8, 4))}
-        # One entry of a large matrix changes, at the last step alone.
+        # One entry of a large matrix changes, only at the last step.
         named["late.weight"] = np.where((np.arange(once.size).reshape(once.shape) == 77) & (step == 2), 9.0, once)
         path = tmp_path / f"{step}.{end}"
         torch.save({key: torch.from_numpy(value) for key, value in named.items()}, path) if end == "pt" else save_file(

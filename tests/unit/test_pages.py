@@ -701,7 +701,7 @@ def test_what_was_read_before_costs_a_look_nothing(tmp_path, monkeypatch, write)
 
 def test_a_file_that_is_no_monitors_hides_no_model(tmp_path):
     followed_model(tmp_path, "one")
-    (tmp_path / "models" / "._one.json").write_bytes(b"\0")  # as macOS writes beside a file that it copies
+    (tmp_path / "models" / "._one.json").write_bytes(b"\0")  # as macOS writes next to a file that it copies
     follower = watch.Follower(tmp_path)
     follower.refresh()
     assert [model["name"] for model in follower.parts["run"]["models"]] == ["one"]
@@ -734,7 +734,7 @@ def test_the_page_that_follows_a_training_tells_an_alert(tmp_path):
 
 
 def test_the_page_of_a_plain_folder_says_the_first_answers_of_its_report(tmp_path):
-    """Checkpoints of a training loop with a log beside them; the validation loss has risen."""
+    """Checkpoints of a training loop with a log next to them; the validation loss has risen."""
     for number, step in enumerate(range(100, 1300, 100)):
         matrix = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
         save_file({"w": matrix * (1 + number)}, tmp_path / f"step-{step}.safetensors")

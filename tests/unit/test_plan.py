@@ -79,7 +79,7 @@ def test_a_batch_of_checkpoints_is_named_after_its_first():
     assert [step for _, checkpoints in work.jobs() for step in work.steps_of("a", checkpoints)] == list(steps)
     assert work.job_title == "from {wildcards.checkpoints} on"
     assert paths.Producer({"a": steps}, batches={"a": 1}).job_title == "{wildcards.checkpoints}"
-    # A further checkpoint changes the last job alone.
+    # A further checkpoint changes only the last job.
     longer = paths.Producer({"a": (*steps, 70)}, batches={"a": 3})
     assert longer.jobs() == work.jobs()
     changed = [

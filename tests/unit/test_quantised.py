@@ -110,7 +110,7 @@ FILES = {"GPTQ": ("gptq", gptq), "FP8 with block scales": ("fp8", fp8)}
 
 @pytest.fixture(params=FILES)
 def quantised(request, tmp_path):
-    """Name of a format, a folder with a quantised layer beside plain ones, and its tensors."""
+    """Name of a format, a folder with a quantised layer next to plain ones, and its tensors."""
     method, make = FILES[request.param]
     tensors = {"lm_head.weight": torch.ones(96, 32), NORM: torch.ones(32), **make()}
     save_file(tensors, tmp_path / "model.safetensors")

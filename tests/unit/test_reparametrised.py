@@ -79,6 +79,6 @@ def test_computed_weights_of_an_unknown_kind_are_refused(tmp_path):
 
 
 def test_computed_weights_need_parts_of_fitting_shapes():
-    """Gates that are called g and v, and a weight beside a mask of another shape, are what they are called."""
+    """Gates that are called g and v, and a weight next to a mask of another shape, are what they are called."""
     tensors = {"w_g": np.ones((4, 4)), "w_v": np.eye(4), "a_orig": np.eye(3), "a_mask": np.eye(4), "x_v": np.eye(5)}
     assert list(Checkpoint(tensors).weights) == list(tensors)

@@ -228,7 +228,7 @@ def test_compare_runs_of_more_than_two():
         alone = compared(runs[0], other, **FINISHED)
         for one, both in ((alone.now[0], pair.now[0]), (alone.end, pair.end)):
             assert both.value == one.value
-            # Bonferroni: the normal quantile of .05 / 6 on each side, beside that of .05 / 2.
+            # Bonferroni: the normal quantile of .05 / 6 on each side, compared with that of .05 / 2.
             assert (both.high - both.low) / (one.high - one.low) == pytest.approx(2.39398 / 1.95996, rel=1e-5)
     assert "The intervals of the 3 comparisons with A hold together." in str(together)
     assert json.loads(json.dumps(dict(together), allow_nan=False))["pairs"][2]["b"] == "D"

@@ -1,4 +1,4 @@
-"""Draws that depend on their seed alone, and scores against null models."""
+"""Draws that depend only on their seed, and scores against null models."""
 
 import math
 

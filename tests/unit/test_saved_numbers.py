@@ -77,7 +77,7 @@ def test_load_without_torch_reads_a_schedule_and_runs_nothing(tmp_path):
             return Path.touch, (tmp_path / "touched",)
 
     torch.save({"_last_lr": [0.5], "hook": Harmful()}, tmp_path / "scheduler.pt")
-    assert numbers_in(tmp_path) == {"learning_rate": 0.5}  # beside a stub
+    assert numbers_in(tmp_path) == {"learning_rate": 0.5}  # next to a stub
     for content in ({"_last_lr": [torch.ones(1)]}, [1], {"_last_lr": "none"}):
         torch.save(content, tmp_path / "scheduler.pt")
         assert numbers_in(tmp_path) == {}

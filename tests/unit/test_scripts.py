@@ -48,7 +48,7 @@ def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():
 
 
 def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_training(tmp_path):
-    """The log keeps the last row alone, so nothing else tells of them."""
+    """The log keeps only the last row, so nothing else tells of them."""
     (tmp_path / "losses.csv").write_text("step,loss\n1,5\n2,4.4\n3,9\n2,4\n3,3\n4,2.5\n")
     facts = {"n_parameters": 9, "final_step": 8, "seed": 1}
     progress = Progress("m", {"facts": facts, "files": {}, "curve": str(tmp_path / "losses.csv")}, [], tmp_path)

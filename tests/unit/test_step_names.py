@@ -81,7 +81,7 @@ def test_guessed_patterns_power_and_date_not_read_as_their_parts(names, patterns
     ],
 )
 def test_guessed_patterns_of_hashes(name, patterns):
-    """The digits of the hash of a commit are no step."""
+    """The digits of the hash of a commit are not a step."""
     assert guessed_patterns([name]) == patterns
 
 

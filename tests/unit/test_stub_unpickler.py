@@ -1,4 +1,4 @@
-"""Files with objects beside their weights are read, and nothing in them is imported, called or changed."""
+"""Files with objects besides their weights are read, and nothing in them is imported, called or changed."""
 
 import copyreg
 import dataclasses
@@ -208,7 +208,7 @@ def with_pickle(path, program):
 
 
 PROGRAMS = {
-    "persistent id that is no storage": b"\x80\x02(U\x07storagecos\nPathLike\nU\x010U\x03cpuK\x0ctQ.",
+    "persistent id that is not a storage": b"\x80\x02(U\x07storagecos\nPathLike\nU\x010U\x03cpuK\x0ctQ.",
     "persistent id of a stub": b"\x80\x02(U\x07storagecfoo\nBarStorage\nU\x010U\x03cpuK\x0ctQ.",
     "persistent id of another kind": b"\x80\x02(U\x06modulecfoo\nBar\ntQ.",
     "tensor on a stub": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(cfoo\nBar\nK\x00K\x03\x85K\x01\x85\x89}tR.",
@@ -264,7 +264,7 @@ def test_open_bin_names_an_unreadable_object_and_a_remedy(tmp_path):
         UserError, match=r"Options\); convert it in the program that made it: checkpoint = .*torch\.save\("
     ):
         open_bin(tmp_path / "a.pt")
-    # Files from before torch 1.6 are no archives.
+    # Files from before torch 1.6 are not archives.
     torch.save({"model": {"w": WEIGHT}, "o": Options()}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(UserError, match="which are not loaded"):
         open_bin(tmp_path / "old.pt")

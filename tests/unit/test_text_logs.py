@@ -362,7 +362,7 @@ def test_lines_of_two_processes_are_refused_or_their_mean_is_read(host, tmp_path
         for line in pair
     ]
     if host == "host-b":
-        with pytest.raises(UserError, match=r"60 lines .* not understood, .* beside line 1 \('host-a .* of one kind"):
+        with pytest.raises(UserError, match=r"60 lines .* not understood, .* next to line 1 \('host-a .* of one kind"):
             read(tmp_path, "\n".join(log) + "\n")
     else:
         curve = read(tmp_path, "\n".join(log) + "\n")
@@ -541,7 +541,7 @@ def test_two_losses_of_some_steps_that_nothing_tells_apart_are_refused(tmp_path)
 
 @pytest.mark.parametrize("counter", ["iter {iter}", "step {step}"])
 def test_an_evaluation_has_the_step_that_its_line_states(counter, tmp_path):
-    """LitGPT counts the batches of a step as iterations, and states them alone beside its evaluations."""
+    """LitGPT counts the batches of a step as iterations, and states only them next to its evaluations."""
     log = []
     for step, loss in zip(STEPS, LOSSES, strict=True):
         log += [f"Epoch 1 | iter {4 * step} step {step} | loss train: {loss}, val: n/a | iter time: 351.2 ms (step)"]

@@ -1,4 +1,4 @@
-"""Text logs by a pattern of the user's, the patterns that refusals offer, and what stands beside a loss on its line."""
+"""Text logs by a pattern of the user's, the patterns that refusals offer, and what stands next to a loss on its line."""
 
 import re
 import shlex

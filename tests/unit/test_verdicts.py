@@ -103,7 +103,7 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     correlations, pooled, verdicts = analysed
     for feature in ("h0_total", "neural_persistence", "frobenius_norm", "stable_rank"):
         assert one(verdicts, model="m", feature=feature, question="follows_the_loss").answer == "yes"
-    # The number beside a p is the one that was tested.
+    # The number next to a p is the one that was tested.
     persistence = one(verdicts, model=POOLED, feature="neural_persistence", question="beyond_the_norm")
     tested = one(pooled, feature="neural_persistence", control="weight_norm")
     assert (persistence.answer, persistence.control) == ("yes", "weight_norm")
@@ -112,7 +112,7 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     drifters = verdicts[verdicts.feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
     drifters = drifters[drifters.question == "beyond_the_norm"]
     assert len(drifters) == 15
-    # With one true discovery beside them a drifter passes at p <= 0.025; more than 2 of 15 have probability 0.006.
+    # With one true discovery among them a drifter passes at p <= 0.025; more than 2 of 15 have probability 0.006.
     assert (drifters.answer == "yes").sum() <= 2
     # The naive test calls every one of them.
     naive = plain(correlations)

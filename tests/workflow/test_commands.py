@@ -318,7 +318,7 @@ def is_there(words):
     """Asserts that the program of a long measurement, and every option that is given to it, exist."""
     if words[0] == "toposcale":
         arguments = words[1 : words.index(">") if ">" in words else None]
-        # A subcommand that is mentioned alone stands without its arguments.
+        # A subcommand that is mentioned by itself stands without its arguments.
         assert _parser(arguments).parse_args(arguments).function if arguments[1:] else arguments[0] in _COMMANDS
         return
     programs = [

@@ -1,4 +1,4 @@
-"""Loss curves without weights: forecasts, decisions and advice alone."""
+"""Loss curves without weights: only forecasts, decisions and advice."""
 
 import numpy as np
 import pandas as pd

@@ -94,7 +94,7 @@ CHANGES = {
     "forecasts.loss": ("task.ppl", {"scores"}),
     "decision.remaining": (1e9, {"decisions"}),
     "decision.multiples": ([8], {"decisions"}),
-    # It is read by the advice alone.
+    # Only the advice reads it.
     "decision.target_loss": (2.0, set()),
     "reproduces": (["paper", "landscape_review"], {"claims", "comparison"}),
     "models.{name}.d_model": (8, {"train", "models_table"}),
@@ -328,7 +328,7 @@ def test_nothing_is_planned_where_nothing_changed(planned):
 
 @pytest.mark.parametrize("key", CHANGES)
 def test_a_changed_key_reruns_what_depends_on_it_and_nothing_else(planned, followers, key):
-    entering = set(CHANGES[key][1]) | {"resolved_configuration"}  # which leads to the report alone
+    entering = set(CHANGES[key][1]) | {"resolved_configuration"}  # which leads only to the report
     left_out = {"all"} | GONE.get(key, set())
     reached = cone(entering, followers)
     assert set(planned[key]) - {"all"} == reached - left_out

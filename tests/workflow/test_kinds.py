@@ -26,7 +26,7 @@ def _move(parameters, step):
 
 
 def classifier(folder):
-    """An MLP whose loop saves its loss, epoch and optimiser beside the weights, and its best weights once more."""
+    """An MLP whose loop saves its loss, epoch and optimiser with the weights, and its best weights once more."""
     net = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 3))
     for epoch in range(1, 13):
         _move(net.parameters(), epoch)
@@ -104,7 +104,7 @@ def lightning(folder):
 
 
 def graph_network(folder):
-    """An attention vector of one row, a head of one unit, another metric beside the losses; epochs in the names."""
+    """An attention vector of one row, a head of one unit, another metric next to the losses; epochs in the names."""
     shapes = {
         "conv1.lin.weight": (16, 5),
         "conv1.att_src": (1, 4, 4),
@@ -129,7 +129,7 @@ def policy(folder):
 
 
 def state_space(folder):
-    """Mamba-like blocks with tied embeddings, a moving average beside them, and a log in JSON lines."""
+    """Mamba-like blocks with tied embeddings, a moving average next to them, and a log in JSON lines."""
     shapes = {"embedding.weight": (40, 16), "layers.0.A_log": (32, 4), "layers.0.conv1d.weight": (32, 1, 4)}
     net = {name: nn.Parameter(torch.randn(*shape)) for name, shape in shapes.items()}
     for step in STEPS:

@@ -1,4 +1,4 @@
-"""The loss landscape as a stage of the workflow: complete alone, repeatable, and steady where weights are not."""
+"""The loss landscape as a stage of the workflow: complete by itself, repeatable, and steady where weights are not."""
 
 import numpy as np
 import pandas as pd

@@ -142,7 +142,7 @@ def test_what_is_due_is_fetched_again_and_never_more_than_one_is_on_the_disk(hub
     published.snakemake(table, *(str(part.relative_to(published.path)) for part in parts))
     assert set(resident) == {0}
     assert [part.read_bytes() for part in parts] == before
-    # A checkpoint less: the one before is another one for the distance of the next. One more is fetched alone.
+    # A checkpoint less: the one before is another one for the distance of the next. Only one more is fetched.
     weights_alone(published, 0, 10, 20, 50, 100)
     assert published.planned(table) == {"diagram_distances": 1, "features_table": 1}
     weights_alone(published, 0, 10, 20, 30, 40, 50, 100)
@@ -192,7 +192,7 @@ def with_gguf(hub, published):
 
 
 def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
-    """Revisions without usable weights, mended by a new commit, beside a model without one usable checkpoint."""
+    """Revisions without usable weights, mended by a new commit, next to a model without one usable checkpoint."""
     with_gguf(hub, published)
     repository = hub.repositories[REPO]
     repository.branches["step50"] = padded(repository.branches["step0"], 8)

@@ -1,4 +1,4 @@
-"""Nothing that a user names is ever run: no pickle, no code beside a checkpoint, no text of a configuration in a shell."""
+"""Nothing that a user names is ever run: no pickle, no code next to a checkpoint, no text of a configuration in a shell."""
 
 import json
 import os

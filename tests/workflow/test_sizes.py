@@ -28,7 +28,7 @@ def sparse(path, shapes):
 
 
 def asked(workspace, wanted):
-    """Memory in MB, minutes and cores that a dry run names for a rule; it names them for rules without a message alone."""
+    """Memory in MB, minutes and cores that a dry run names for a rule; it names them only for rules without a message."""
     (workspace.path / "Snakefile").write_text(
         f"include: {str(workspace.home / 'Snakefile')!r}\nfor one in workflow.rules:\n    one.message = None\n"
     )

@@ -309,7 +309,7 @@ def placebo(runs: Sequence[ControlledRun], feature: str, models: pd.DataFrame, s
 
 
 def doubt(result: Mapping[str, Any], runs: Sequence[ControlledRun], feature: str) -> str:
-    """Return why a p-value is no answer: placebos are found, nothing could be, or other runs' losses are followed, too."""
+    """Return why a p-value is not an answer: placebos are found, nothing could be, or losses of other runs are followed."""
     error = np.sqrt(MAX_RATE * (1 - MAX_RATE) / PLACEBOS)
     if result["false_positive_rate"] > MAX_RATE + 2 * error:
         return f"{result['false_positive_rate']:.0%} of its placebos are found, where 5% may be"

@@ -86,8 +86,8 @@ def digest_of(name: str, law: Estimator, setting: Setting) -> str:
     """Return the digest of a law and of what it is judged on: its name, code and parameters, the data, the packages."""
     folder = Path(forecasting.__file__).parent
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".csv"))
-    if own := getsourcefile(type(law)):
-        files.append(Path(own))
+    if source := getsourcefile(type(law)):
+        files.append(Path(source))
     digest = sha256(f"{name} {setting.at} {setting.known} {np.__version__} {scipy.__version__}".encode())
     digest.update(setting.runs.digest.encode())
     for path in files:

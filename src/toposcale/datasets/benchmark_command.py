@@ -100,7 +100,7 @@ def share_of(text: str) -> float:
 
 
 def _processes(text: str | None) -> int:
-    """Return the number of processes; UserError: it is no whole number above 0."""
+    """Return the number of processes; UserError: it is not a whole number above 0."""
     if text is None:
         return os.cpu_count() or 1
     if not text.isdigit() or int(text) < 1:

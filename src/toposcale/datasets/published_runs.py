@@ -192,9 +192,9 @@ def load_published_runs(
             )
         raise UserError(f"{name}: no such source; the sources are {', '.join(SOURCES if folder is None else present)}")
     wanted = {tags} if isinstance(tags, str) else set(tags or ())
-    known = {tag for run in runs for tag in run.tags}
-    if unknown := sorted(wanted - known):
-        raise UserError(f"{unknown[0]}: no run has this tag; the tags are {', '.join(sorted(known))}")
+    present_tags = {tag for run in runs for tag in run.tags}
+    if unknown := sorted(wanted - present_tags):
+        raise UserError(f"{unknown[0]}: no run has this tag; the tags are {', '.join(sorted(present_tags))}")
     return PublishedRuns(tuple(run for run in runs if wanted <= run.tags), folders)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from toposcale.forecasting.decision.advice import refuse_choice
 from toposcale.forecasting.decision.candidates import CONTINUE, Decision, WeighedCandidate, decide
 from toposcale.forecasting.decision.decision_points import SHARES, DecisionPoint, Start, judged_points, judged_runs
-from toposcale.forecasting.laws.joint import LEAST_SIZE_RATIO, Joint
+from toposcale.forecasting.laws.joint import MIN_SIZE_RATIO, Joint
 from toposcale.forecasting.laws.law import Estimator, Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.published_run import CONSTANT, PublishedRun
@@ -192,7 +192,7 @@ def smaller_run(run: PublishedRun, runs: Sequence[PublishedRun]) -> PublishedRun
         other
         for other in runs
         if (other.family, other.shape) == (run.family, run.shape)
-        and other.n_parameters * LEAST_SIZE_RATIO <= run.n_parameters
+        and other.n_parameters * MIN_SIZE_RATIO <= run.n_parameters
         and other.tokens <= run.tokens
         and other.is_usual
     ]
@@ -301,7 +301,7 @@ def _fitted(law: Estimator, now: TrainingRun, others: Sequence[TrainingRun]) -> 
 
 
 def _predicted(law: Estimator, targets: Sequence[Target]) -> list[Prediction]:
-    """Return the forecasts; NoForecast: one has none; UserError: they are no forecasts of a loss, or the law fails."""
+    """Return the forecasts; NoForecast: one has none; UserError: they are not forecasts of a loss, or the law fails."""
     try:
         forecasts = list(law.predict(targets))
     except (NoForecast, UserError):

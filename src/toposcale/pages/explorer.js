@@ -26,7 +26,7 @@ async function loadModel(number) {
 
 const model = (side) => loaded.get(+$("#" + side).value);
 
-/** True once both models are loaded in the version of the run's part: each version numbers its columns anew. */
+/** True once both models are loaded in the version of the run's part: each version numbers its columns again. */
 const isLoaded = () => SIDES.map(model).every((one) => one && one.version === run.version);
 
 const chosen = () => ({ source: $("#source").value, layer: $("#layer").value, feature: $("#feature").value });

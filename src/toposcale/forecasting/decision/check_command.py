@@ -135,7 +135,7 @@ def check_curve(
     refuse_unknown("check_curve", facts, tuple(FACTS))
     run_input = RunInput(curve, name, without_none(facts), count_parameters)
     if run_input.curve is None:
-        raise UserError("curve: None is no loss curve to check")
+        raise UserError("curve: None is not a loss curve to check")
     run = run_input.run_as_read()
     refusal = None
     try:
@@ -187,10 +187,10 @@ def _columns(curve: LossCurve, name: str) -> Iterator[str]:
 def _facts(facts: RunFacts) -> Iterator[str]:
     """Yield the facts that a forecast needs, those known with their source."""
     names = {name: FACTS["steps" if name == "final_step" else name].label for name in NEEDED}
-    if known := {text: name for name, text in names.items() if facts.is_known(name)}:
-        texts = (f"{text} {getattr(facts, name):,.0f} (from {facts.provenance(name)})" for text, name in known.items())
+    if stated := {text: name for name, text in names.items() if facts.is_known(name)}:
+        texts = (f"{text} {getattr(facts, name):,.0f} (from {facts.provenance(name)})" for text, name in stated.items())
         yield f"  {'known':<15} {', '.join(texts)}"
-    if unknown := [text for text in names.values() if text not in known]:
+    if unknown := [text for text in names.values() if text not in stated]:
         yield f"  {'unknown':<15} {', '.join(unknown)}"
 
 

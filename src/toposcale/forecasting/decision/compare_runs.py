@@ -134,7 +134,7 @@ class RunComparison(MappedResult):
     @property
     def _summary(self) -> str:
         n_pairs = len(self.pairs)
-        return f"{n_pairs} runs beside {self.runs[0].model}" if n_pairs > 1 else sentences(self.pairs[0])[-1]
+        return f"{n_pairs} runs compared with {self.runs[0].model}" if n_pairs > 1 else sentences(self.pairs[0])[-1]
 
 
 def compare_runs(
@@ -315,8 +315,8 @@ def sentences(pair: RunPair) -> list[str]:
 
 def _power_sentence(pair: RunPair) -> str:
     """Return how likely a material difference of the ends would be found, and from when on it can be."""
-    found = f"{pair.end.power:.0%}" if pair.end.power >= 0.01 else "less than 1%"
-    text = f"a difference of {MATERIAL_DIFFERENCE:g} nats would be found in {found} of such comparisons"
+    power = f"{pair.end.power:.0%}" if pair.end.power >= 0.01 else "less than 1%"
+    text = f"a difference of {MATERIAL_DIFFERENCE:g} nats would be found in {power} of such comparisons"
     waiting = [
         f"step {run.schedule.half_decayed_at:,} of {run.model}"
         for run in (pair.first, pair.second)

@@ -133,16 +133,16 @@ def draw_comparison(
         _draw_runs(ax, runs, laws, colours)
         return ax
     rows = [(colour, row) for colour, of_run in zip(colours[1:], differences, strict=False) for row in of_run]
-    known = [(colour, row) for colour, row in rows if not row.reason]
-    figure = new_figure(9.6, max(3.6, 0.3 * len(known)))
+    drawn = [(colour, row) for colour, row in rows if not row.reason]
+    figure = new_figure(9.6, max(3.6, 0.3 * len(drawn)))
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     _draw_runs(left, runs, laws, colours)
-    for place, (colour, row) in enumerate(known):
-        right.plot([row.low, row.high], [place, place], color=colour)
-        right.plot(row.value, place, "o", color=colour)
+    for index, (colour, row) in enumerate(drawn):
+        right.plot([row.low, row.high], [index, index], color=colour)
+        right.plot(row.value, index, "o", color=colour)
     right.axvline(0, color=INK, linewidth=0.8)
-    right.set_yticks(range(len(known)), [row.label for _, row in known], fontsize=8)
-    right.set_ylim(max(len(known), 1) - 0.5, -0.5)
+    right.set_yticks(range(len(drawn)), [row.label for _, row in drawn], fontsize=8)
+    right.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
     right.set_xlabel("difference (nats per token)")
     right.set_title(f"loss minus that of {runs[0].model}, 95% intervals", fontsize=8)
     finish(figure)

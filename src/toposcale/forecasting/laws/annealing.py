@@ -12,7 +12,7 @@ NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # those that they are judged on: `python -m studies.published_curves FOLDER --prior` leaves one size and one schedule out.
 CENTRES = np.array([0.85, np.log(0.1), np.log(0.5), np.log(0.04), np.log(0.1), np.log(0.45), 0.5])
 
-FIT_CHANGES, MOST_CHANGES = 200, 2000
+FIT_CHANGES, MAX_CHANGES = 200, 2000
 """Changes of the learning rate that are told apart while fitting, and in a forecast; neighbours beyond are merged."""
 
 

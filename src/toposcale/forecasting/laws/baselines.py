@@ -51,9 +51,9 @@ class PurePowerLaw:
         slope, self._mean = np.polyfit(self._x - self._x.mean(), np.log(losses), 1)
         self.exponent_ = -float(slope)
         residuals = np.log(losses) - self._mean - slope * (self._x - self._x.mean())
-        freedom = len(steps) - 2
-        self._noise = float(np.sum(residuals**2)) / freedom
-        self._inflation, self._quantile = variance_inflation(residuals, parameters=2), student_t(freedom)
+        degrees_of_freedom = len(steps) - 2
+        self._noise = float(np.sum(residuals**2)) / degrees_of_freedom
+        self._inflation, self._quantile = variance_inflation(residuals, parameters=2), student_t(degrees_of_freedom)
         return self
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:

@@ -1,4 +1,4 @@
-"""Gaussian-process model discrepancy (Kennedy and O'Hagan 2001), and the MAP fit of a law beside it.
+"""Gaussian-process model discrepancy (Kennedy and O'Hagan 2001), and the MAP fit of a law with it.
 
 A law of loss curves is right in the long run and wrong early on, so old losses say less of the end than new ones. The
 discrepancy is a Gaussian process over the logarithms of intrinsic training time and size. Its standard deviation grows
@@ -18,7 +18,7 @@ from toposcale.forecasting.laws.priors import Gaussian
 
 _FURTHEST = (-6.0, 3.0)  # logs of the intrinsic training time beyond which the standard deviation is constant
 
-MOST_EVALUATIONS, TOLERANCE = 400, 1e-6
+MAX_EVALUATIONS, TOLERANCE = 400, 1e-6
 """With a tolerance of 1e-8 forecasts move by at most 0.0002 nats."""
 
 
@@ -33,7 +33,7 @@ def map_estimate(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], s
     def evaluated(key: bytes) -> tuple[np.ndarray, np.ndarray]:
         return terms(np.frombuffer(key))  # `least_squares` asks for both of a point, one after the other
 
-    limits = dict.fromkeys(("ftol", "xtol", "gtol"), TOLERANCE) | {"max_nfev": MOST_EVALUATIONS, "method": "lm"}
+    limits = dict.fromkeys(("ftol", "xtol", "gtol"), TOLERANCE) | {"max_nfev": MAX_EVALUATIONS, "method": "lm"}
     solution = least_squares(lambda x: evaluated(x.tobytes())[0], start, lambda x: evaluated(x.tobytes())[1], **limits)
     return np.asarray(solution.x)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.forecasting.laws import discrepancy, priors
-from toposcale.forecasting.laws.annealing import CENTRES, FIT_CHANGES, MOST_CHANGES, Prepared, law, prepare
+from toposcale.forecasting.laws.annealing import CENTRES, FIT_CHANGES, MAX_CHANGES, Prepared, law, prepare
 from toposcale.forecasting.laws.priors import Gaussian, Prior
 from toposcale.forecasting.laws.published_law import published_reducible_loss
 from toposcale.forecasting.runs.facts import RunFacts, is_usual_aspect_ratio
@@ -61,7 +61,7 @@ _N_CONSTANTS, _N_PARAMETERS, _SCATTERED = P.LOG_F + 1, len(P), [*SCATTER, P.LOG_
 _LEVEL = (P.L0, P.LOG_A)
 """Constants whose scatter is wider for a size that is far from its family."""
 
-_LEAST_L0_BELOW_LOSS = 0.45
+_MIN_L0_BELOW_LOSS = 0.45
 """Least mean of the prior of the last loss less L0, nats; its standard deviation is as large."""
 
 _OF_ONE_SIZE = {
@@ -147,9 +147,7 @@ class FamilyLaw:
         """Return the losses (targets,) and their covariance (targets, targets)."""
         runs = {name: index for index, name in enumerate(self._names)}
         parts = [
-            self._points_of(
-                end, end.learning_rates, np.array([end.step]), runs.get(end.model, -1 - index), MOST_CHANGES
-            )
+            self._points_of(end, end.learning_rates, np.array([end.step]), runs.get(end.model, -1 - index), MAX_CHANGES)
             for index, end in enumerate(targets)
         ]
         points = _joined(parts)
@@ -296,4 +294,4 @@ def l0_below_loss(loss: float, n_tokens: float) -> float:
     tokens were forecast 0.4 nats too high.
     """
     reducible = priors.REDUCIBLE_SHARE * published_reducible_loss(n_tokens) if np.isfinite(n_tokens) else 0.0
-    return max(_LEAST_L0_BELOW_LOSS, min(reducible, loss / 2))
+    return max(_MIN_L0_BELOW_LOSS, min(reducible, loss / 2))

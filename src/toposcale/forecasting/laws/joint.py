@@ -21,10 +21,10 @@ from toposcale.forecasting.runs.facts import is_usual_aspect_ratio
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
-MOST_SIZES, MOST_OF_A_SIZE = 8, 2
+MAX_SIZES, MAX_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and other runs of each size, the longest ones."""
 
-LEAST_SIZE_RATIO = 1.5
+MIN_SIZE_RATIO = 1.5
 """Ratio from which on another size is read. Nearer ones differ by their shape as much as by their size: with one of them
 known, 76% of the ends of the Gemstones were inside."""
 
@@ -206,11 +206,11 @@ def _nearest_runs(run: TrainingRun, known_runs: Sequence[TrainingRun]) -> list[T
     by_size: dict[float, list[TrainingRun]] = {}
     for other in sorted(known_runs, key=_longest_first):
         ratio = other.n_parameters / run.n_parameters
-        if other.model != run.model and (ratio == 1 or max(ratio, 1 / ratio) >= LEAST_SIZE_RATIO):
+        if other.model != run.model and (ratio == 1 or max(ratio, 1 / ratio) >= MIN_SIZE_RATIO):
             by_size.setdefault(other.n_parameters, []).append(other)
     nearest = sorted(by_size, key=lambda size: (abs(np.log(size / run.n_parameters)), size))
-    n_read = MOST_SIZES + (run.n_parameters in by_size)
-    return [other for size in nearest[:n_read] for other in by_size[size][:MOST_OF_A_SIZE]]
+    n_read = MAX_SIZES + (run.n_parameters in by_size)
+    return [other for size in nearest[:n_read] for other in by_size[size][:MAX_OF_A_SIZE]]
 
 
 def _longest_first(run: TrainingRun) -> tuple[bool, float, str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.forecasting.laws.annealing import CENTRES, MOST_CHANGES, NAMES, Prepared, law, prepare
+from toposcale.forecasting.laws.annealing import CENTRES, MAX_CHANGES, NAMES, Prepared, law, prepare
 from toposcale.forecasting.laws.discrepancy import map_estimate
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
 from toposcale.forecasting.runs.series import bin_medians, noise_of
@@ -26,7 +26,7 @@ DISCREPANCY = 0.002
 HUBER = 2.0
 """Residuals of more standard deviations than this count linearly."""
 
-FEWEST_POINTS = 6
+MIN_POINTS = 6
 
 
 class Curve(NamedTuple):
@@ -95,14 +95,14 @@ class MultiPowerLawFit:
         """Return the losses at steps of a schedule of one rate a step, nats; infinite where no rate was spent yet."""
         rates, losses = learning_rates / self.rate_unit, np.empty(len(steps))
         for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
-            prepared = prepare(rates, steps[part], self.time_unit, MOST_CHANGES)
+            prepared = prepare(rates, steps[part], self.time_unit, MAX_CHANGES)
             losses[part] = np.where(np.isfinite(prepared.log_time), law(self.x, prepared)[0], np.inf)
         return losses * self.loss_unit
 
     def interval(self, learning_rates: np.ndarray, step: int) -> tuple[float, float]:
         """Return the 95% interval of one observed loss: the posterior variance (Laplace's approximation) and its noise."""
         rates = np.asarray(learning_rates, dtype=np.float64) / self.rate_unit
-        loss, gradient = law(self.x, prepare(rates, np.array([step]), self.time_unit, MOST_CHANGES))
+        loss, gradient = law(self.x, prepare(rates, np.array([step]), self.time_unit, MAX_CHANGES))
         direction = gradient[0] / max(loss[0], 1e-3)
         variance = float(direction @ self.covariance @ direction) + self.noise**2
         factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
@@ -122,8 +122,8 @@ def fit_multi_power_law(
     than 6 points in all.
     """
     checked = [curve for curve in (_usable(Curve(*one)) for one in curves) if len(curve.steps)]
-    if sum(len(curve.steps) for curve in checked) < FEWEST_POINTS:
-        raise ValueError(f"curves: at least {FEWEST_POINTS} finite, positive losses are needed in all")
+    if sum(len(curve.steps) for curve in checked) < MIN_POINTS:
+        raise ValueError(f"curves: at least {MIN_POINTS} finite, positive losses are needed in all")
     rate_unit = max(float(curve.learning_rates.max()) for curve in checked)
     sums = [np.cumsum(curve.learning_rates / rate_unit)[curve.steps] for curve in checked]
     time_unit = max(float(total.max()) for total in sums)

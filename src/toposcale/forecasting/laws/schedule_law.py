@@ -23,13 +23,13 @@ from toposcale.io.errors import NoForecast
 EXPONENTS = np.geomspace(0.05, 2.0, 48)
 """Grid of alpha."""
 
-MOST_CHANGES = 400
+MAX_CHANGES = 400
 """Changes of the rate that are told apart."""
 
 PER_SOURCE = 3
 """Finished runs of each source from which the prior is learnt."""
 
-LEAST_SPREADS = (0.1, 0.005)
+MIN_SPREADS = (0.1, 0.005)
 """Standard deviations that are left to log alpha and C however well the other sources agree: they are few."""
 
 WIDE = Gaussian(0.0, 1e3)
@@ -75,7 +75,7 @@ class ScheduleLaw(ABC):
                 constants.append((np.log(EXPONENTS[best]), posterior.means[best, 2]))
         if len(constants) >= MINIMUM_POINTS:
             middle = np.median(constants, axis=0)
-            spread = np.hypot(1.4826 * np.median(np.abs(np.array(constants) - middle), axis=0), LEAST_SPREADS)
+            spread = np.hypot(1.4826 * np.median(np.abs(np.array(constants) - middle), axis=0), MIN_SPREADS)
             self.log_alpha_, self.c_ = (Gaussian(float(m), float(s)) for m, s in zip(middle, spread, strict=True))
         return self
 
@@ -143,8 +143,8 @@ class RateChanges(NamedTuple):
 
     @classmethod
     def of(cls, rates: np.ndarray) -> Self:
-        """Return the changes of the rates (n_steps,); of more than `MOST_CHANGES` neighbours are merged."""
+        """Return the changes of the rates (n_steps,); of more than `MAX_CHANGES` neighbours are merged."""
         sizes = np.diff(rates)
-        pieces = [piece for piece in np.array_split(np.flatnonzero(sizes), MOST_CHANGES) if len(piece)]
+        pieces = [piece for piece in np.array_split(np.flatnonzero(sizes), MAX_CHANGES) if len(piece)]
         middle = np.array([piece[(len(piece) - 1) // 2] + 1 for piece in pieces], dtype=np.int64)
         return cls(middle, np.array([sizes[piece].sum() for piece in pieces]))

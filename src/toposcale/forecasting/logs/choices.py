@@ -154,7 +154,7 @@ def choose_step(columns: Mapping[str, Any], losses: Mapping[str, LossName]) -> C
             raise LogError(_TWO_COUNTERS.format(surest[0], name))
     for name in (name for name in counters if Counter.MICRO_STEP < kinds[name] < kinds[surest[0]]):
         if np.ptp(counters[name][np.isfinite(counters[name])]) < 0.99 * np.ptp(counters[surest[0]]):
-            raise LogError(_TWO_COUNTERS.format(surest[0], name))  # what is no update counts no slower
+            raise LogError(_TWO_COUNTERS.format(surest[0], name))  # what is not an update counts no slower
     return Choice({"step": surest[0]} if surest else {})
 
 
@@ -182,7 +182,7 @@ def choose_losses(columns: Mapping[str, Any], losses: Mapping[str, LossName]) ->
             notes += left_out
     if training and parts and not losses[names["loss"]].is_cross_entropy:
         reasons = (
-            f"{names['loss']} may include {listed(parts, 4)}, which are logged beside it; name that of the language model "
+            f"{names['loss']} may include {listed(parts, 4)}, which are logged with it; name that of the language model "
             "with --loss-column (loss_column)",
         )
     if validation and test:
@@ -310,7 +310,7 @@ def _totals(series: Series) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _in_nats(series: Series, *, is_named: bool) -> Series:
-    """Return the losses in nats; raise LogError where a perplexity beside them contradicts their unit, or the loss.
+    """Return the losses in nats; raise LogError where a perplexity of the same rows contradicts their unit, or the loss.
 
     is_named: whether the user named the loss, and so answered.
     """
@@ -352,7 +352,7 @@ def _refuse_contradiction(series: Series, perplexity: str, quantity: str) -> Non
     )
     ratios = {name: np.nanmedian(wanted / numbers_or_nan(cells)) for name, cells in series.others.items()}
     agreeing = [name for name, ratio in ratios.items() if abs(ratio - 1) <= MAX_PERPLEXITY_MISMATCH]
-    remedy = f"If {loss} is the cross-entropy alone, say so with --loss-column {loss} (loss_column)"
+    remedy = f"If {loss} is only the cross-entropy, say so with --loss-column {loss} (loss_column)"
     if agreeing:
         remedy = f"{listed(agreeing, 4)} agrees with it: --loss-column {agreeing[0]} (loss_column)"
     row = int(np.flatnonzero(np.isfinite(values) & np.isfinite(wanted))[-1])

@@ -62,13 +62,13 @@ def _events(path: Path) -> dict[str, list[Event]]:
         accumulator.Reload()
         for tag, logged in _numbers(accumulator):
             name = with_split(tag, str(folder.relative_to(path)) if folder != path else "")
-            known, new = by_step.setdefault(name, {}), {event.step: event.value for event in logged}
-            if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
+            earlier, new = by_step.setdefault(name, {}), {event.step: event.value for event in logged}
+            if differs := sorted(step for step in earlier.keys() & new.keys() if earlier[step] != new[step]):
                 raise LogError(
                     f"{name} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
                     "folder of one training"
                 )
-            known.update(new)
+            earlier.update(new)
             events.setdefault(name, []).extend(logged)
     return events
 

@@ -299,7 +299,7 @@ def _refuse_steps_of_evaluations(series: Series) -> None:
     validation = series.of("validation_loss")
     evaluations = np.flatnonzero(np.isnan(series.main) & np.isfinite(validation))
     steps, training = series.steps[evaluations], _logged(series)
-    remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
+    remedy = "; forecast only the training loss by naming it with --loss-column, or give each evaluation its step"
     position = np.searchsorted(training, evaluations)
     inside = (position > 0) & (position < len(training))
     reached = series.steps[training[np.maximum(position, 1) - 1]] if len(training) else steps

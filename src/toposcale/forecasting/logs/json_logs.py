@@ -62,7 +62,7 @@ class RowGatherer:
     def add(self, row: Any, line: int = 0) -> None:
         """Add a row; those of a nested object get names such as `train/loss`, missing values are None.
 
-        What is no object is counted, and the summary at the end of transformers' Trainer is noted: neither is a row.
+        What is not an object is counted, and the summary at the end of transformers' Trainer is noted: neither is a row.
         """
         if not isinstance(row, dict):
             self.n_others += 1
@@ -142,11 +142,11 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
         return None
     rows, text = RowGatherer(), content.decode("utf-8", "replace")
     is_lines = bool(rest.strip()) and isinstance(_whole(first.decode("utf-8", "replace")), dict)
-    alone = None if is_lines or first.startswith(b"[") else _whole(text)
-    if isinstance(alone, dict):
-        if len(alone) > MAX_KEYS:
+    document = None if is_lines or first.startswith(b"[") else _whole(text)
+    if isinstance(document, dict):
+        if len(document) > MAX_KEYS:
             raise LogError(TOO_MANY_NAMES)
-        for entry in _entries(path, alone, suffix):
+        for entry in _entries(path, document, suffix):
             rows.add(entry)
     else:
         end = _add_values(text, rows, is_lines=is_lines)

@@ -256,7 +256,7 @@ class _Numbers:
         return ""
 
     def _loss(self, at: int, name: str) -> str:
-        """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
+        """Return the column of a loss such as `validation_loss`, its own name where another has that one; "" if none."""
         literals, loss, words = self.literals, loss_name(name), set(re.split(r"[^a-z]+", name))
         if BITS.search(name) or (loss and BITS.match(literals[at + 1].lstrip(" (["))):
             self.reason = IN_BITS

@@ -97,7 +97,7 @@ def _recode(encoding: str, path: Path) -> str:
 
 
 def _end_of_comments(content: bytes, named: Collection[str]) -> int:
-    """Return where the first line begins that is no comment (#), or that names columns."""
+    """Return where the first line begins that is not a comment (#), or that names columns."""
     start = 0
     while content.startswith(b"#", start):
         end = content.find(b"\n", start) + 1 or len(content)

@@ -43,7 +43,7 @@ from toposcale.forecasting.runs.series import logged_again
 from toposcale.io.errors import UserError, counted
 from toposcale.io.files import read_plain_or_gzip
 
-MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
+MAX_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
 
 MAX_LOST_SHARE = 1 / 20
@@ -94,7 +94,7 @@ class LossCurve(NamedTuple):
 
         A checkpoint between two logged steps gets the next logged loss: the Trainer logs the mean since its last entry,
         which includes the step of the checkpoint. Without checkpoints and validation losses, the training loss is returned
-        at `MOST_CHECKPOINTS` evenly spaced rows, including the first and the last.
+        at `MAX_CHECKPOINTS` evenly spaced rows, including the first and the last.
         """
         steps, losses = self.columns["step"], self.columns["loss"]
         measured = {
@@ -103,7 +103,7 @@ class LossCurve(NamedTuple):
         logged = np.flatnonzero(np.isfinite(losses))
         chosen = np.unique(np.concatenate([np.empty(0, int), *measured.values()]))
         if not len(checkpoints) and not len(measured.get(VALIDATION_LOSS, ())):
-            spread = np.linspace(0, max(len(logged) - 1, 0), min(MOST_CHECKPOINTS, len(logged)))
+            spread = np.linspace(0, max(len(logged) - 1, 0), min(MAX_CHECKPOINTS, len(logged)))
             chosen = logged[spread.round().astype(int)]
         at = np.union1d(steps[np.intersect1d(chosen, logged)], [step for step in checkpoints if step > 0])
         following = np.searchsorted(steps[logged], at)

@@ -21,7 +21,7 @@ from toposcale.forecasting.logs.text_logs import FORM, OTHER_AXES
 from toposcale.io.errors import UserError, counted
 
 EXAMPLE = r"step (?P<step>\d+) .* loss (?P<loss>[\d.]+)"
-SEPARATORS = "[_'\u2019\u00a0\u202f]"  # of thousands, beside commas
+SEPARATORS = "[_'\u2019\u00a0\u202f]"  # of thousands, besides commas
 _NO_COUNT = re.compile(
     r" ?(?:tokens|samples|sequences|examples|epochs|batches|s|sec|ms|min|h)\b|[a-zA-Z%]{2}|%|:\d|, *\d"
 )
@@ -112,9 +112,9 @@ def _matches(lines: list[str], expression: re.Pattern[str], *, is_of_lines: bool
     if not is_of_lines:
         return [(row, match) for row, line in enumerate(lines) if (match := expression.search(line))]
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
-    found = [*expression.finditer("\n".join(lines))]
-    rows = np.searchsorted(starts, [match.start() for match in found], side="right") - 1
-    return [*zip(rows.tolist(), found, strict=True)]
+    matches = [*expression.finditer("\n".join(lines))]
+    rows = np.searchsorted(starts, [match.start() for match in matches], side="right") - 1
+    return [*zip(rows.tolist(), matches, strict=True)]
 
 
 def _value(match: re.Match[str], name: str) -> float | None:

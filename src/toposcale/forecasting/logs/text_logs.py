@@ -39,7 +39,7 @@ MAX_LINE_BYTES = 16384
 """Length beyond which a line is counted and not parsed: that of a printed configuration or text, not of a loss."""
 
 MAX_FORMS = 10_000
-"""Forms that are kept: a log has tens, a text that is no log one a line."""
+"""Forms that are kept: a log has tens, a text that is not a log one a line."""
 
 BLOCK_BYTES = 1 << 18
 """Bytes that are read at once, a few thousand lines."""
@@ -201,7 +201,7 @@ def _add_block(gathered: _Gathered, form: Form, row: int, numbers: Sequence[Sequ
     at = np.flatnonzero(is_of_form)
     try:
         columns = [np.array([*map(float, compress(texts, is_of_form))]) for texts in numbers]
-    except ValueError:  # digits that are no number
+    except ValueError:  # digits that are not a number
         return 0
     gathered.blocks[form].append(np.column_stack([at + row, *columns]))
     return len(at)
@@ -409,7 +409,7 @@ def _reported(
         cause = causes.get(missed[0], "")
         why = f" ({cause})" if cause in (SEVERAL, ABBREVIATED) else ""
         firsts = [reading.rows[0] for reading in readings if reading.is_training and cause == OF_OTHERS]
-        why += f" beside {lines.quoted(min(firsts))}: give the lines of one kind" if firsts else ""
+        why += f" next to {lines.quoted(min(firsts))}: give the lines of one kind" if firsts else ""
         raise NotUnderstoodError(f"{count}{lines.quoted(missed[0])}{why}")
     if not n_read:
         raise NotUnderstoodError("; ".join(["no line with a step and a loss", *notes]))

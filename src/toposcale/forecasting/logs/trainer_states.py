@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json, read_text
 
-FILE_NAME = "trainer_state.json"  # beside every checkpoint
+FILE_NAME = "trainer_state.json"  # next to every checkpoint
 SUMMARY = "train_runtime"  # key of the last entry of transformers' Trainer, which has the mean loss
 _UNMEASURED = ("_runtime", "_per_second", "_time", "_flos")
 
@@ -32,9 +32,9 @@ def latest_state(path: Path) -> TrainerState | None:
     if not states:
         return None
     if len(runs := trainings(states)) > 1:
-        one, other = (run[0].path.relative_to(path) for run in runs[:2])
+        first, second = (run[0].path.relative_to(path) for run in runs[:2])
         raise UserError(
-            f"{path}: {one} and {other} are of two trainings (their logs do not continue each other, or end at other "
+            f"{path}: {first} and {second} are of two trainings (their logs do not continue each other, or end at other "
             "steps); name the file of one, or give each training a folder of its own"
         )
     latest = states[-1]

@@ -11,7 +11,7 @@ from toposcale.forecasting.runs.training_run import TrainingRun
 
 NEXT_TOKEN = "next token"
 MAX_EPOCHS = 4
-"""Runs of another objective, or of more epochs, are no pretraining as the prior of the joint law means it."""
+"""Runs of another objective, or of more epochs, are not pretraining as the prior of the joint law means it."""
 
 CONSTANT = "constant"
 """Shape of a schedule whose rate stays at the peak."""

@@ -185,10 +185,10 @@ def input_of(arguments: Mapping[str, Any], name: str) -> RunInput:
     facts = without_none(arguments)
     curve, count_parameters = facts.pop("curve", None), facts.pop("count_parameters", None)
     name = facts.pop("name", Path(curve).name if isinstance(curve, str | Path) else name)
-    known = sorted(["curve", "name", "count_parameters", *FACTS])
-    if unknown := sorted(facts.keys() - known):
-        meant = did_you_mean(unknown[0], known)
-        raise UserError(f"{name}: unknown field {', '.join(unknown)}; a run has {', '.join(known)}{meant}")
+    names = sorted(["curve", "name", "count_parameters", *FACTS])
+    if unknown := sorted(facts.keys() - set(names)):
+        meant = did_you_mean(unknown[0], names)
+        raise UserError(f"{name}: unknown field {', '.join(unknown)}; a run has {', '.join(names)}{meant}")
     try:
         return RunInput(curve, name, facts, count_parameters)
     except UserError as error:
