@@ -103,7 +103,7 @@ def _joined(parts: Sequence[_Points]) -> _Points:
     *arrays, changes = zip(*parts, strict=True)
     starts = np.cumsum([0, *(len(part.run) for part in parts[:-1])])
     moved = [part._replace(point=part.point + start) for part, start in zip(changes, starts, strict=True)]
-    return _Points(*map(np.concatenate, arrays), Prepared(*map(np.concatenate, zip(*moved, strict=True))))
+    return _Points._make([*map(np.concatenate, arrays), Prepared(*map(np.concatenate, zip(*moved, strict=True)))])
 
 
 class FamilyLaw:
