@@ -100,6 +100,7 @@ def summary(table: pd.DataFrame) -> dict[str, float]:
 
 if __name__ == "__main__":
     tables = {name: forecasts(seeds) for name, seeds in SEEDS.items()}
+    tables["all"] = pd.concat(tables.values())
     rows = [
         {"laws": name, "share": share} | summary(part)
         for name, table in tables.items()
