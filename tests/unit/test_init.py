@@ -69,6 +69,17 @@ def test_init_and_check_name_the_same_log_of_a_folder(here, capsys):
     )
 
 
+def test_init_takes_no_log_of_another_run(here, capsys):
+    """The folder around a run may hold anybody's logs; that around its checkpoints is the run's own."""
+    save(here / "run/checkpoints", 10, 20)
+    (here / "another.csv").write_text(LOSSES)
+    written(capsys, "init", "run")
+    assert "# losses: losses.csv" in Path("mine.yaml").read_text()
+    (here / "run/train.csv").write_text(LOSSES)
+    written(capsys, "init", "run/checkpoints", "--output", "part.yaml")
+    assert "losses: run/train.csv" in Path("part.yaml").read_text()
+
+
 def test_init_losses_inside_the_checkpoints_need_no_file(here, capsys):
     torch = pytest.importorskip("torch")
     (here / "mine").mkdir()

@@ -1,5 +1,6 @@
 """Input of a training run: its loss curve, the facts that users state, and the run that both make."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -318,11 +319,16 @@ def _trainer_steps(losses: LossCurve) -> list[int]:
 
 
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".log", ".txt")
+_PART_OF_RUN = re.compile(r"(checkpoint|ckpt|weight|snapshot|(global_)?step|iter|epoch)", re.IGNORECASE)
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """Return the files of a folder that are read as loss curves; where there is none, those of the folder around it."""
-    for place in (folder, folder.resolve().parent):
+    """Return the files of a folder that are read as loss curves; of a part of a run without one, those around it.
+
+    Around a folder of any other name there may be logs of other runs.
+    """
+    around = [folder.resolve().parent] if _PART_OF_RUN.match(folder.resolve().name) else []
+    for place in (folder, *around):
         files = [file for file in sorted(place.iterdir()) if file.suffix in _SUFFIXES and file.is_file()]
         if logs := [file for file in files if _is_curve(file)]:
             return logs
