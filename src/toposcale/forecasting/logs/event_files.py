@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from toposcale.forecasting.logs.json_logs import columns_of_entries
 from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name, with_split
@@ -13,14 +13,6 @@ from toposcale.io.errors import listed
 from toposcale.io.files import regular_file
 
 FORM = "TensorBoard event files"
-
-
-class Event(NamedTuple):
-    """A number that was logged."""
-
-    time: float
-    step: int
-    value: float
 
 
 def read(path: Path, *, is_named: bool = False) -> Rows:
@@ -40,13 +32,13 @@ def read(path: Path, *, is_named: bool = False) -> Rows:
     names = [tag for tag in events if plain_name(tag) not in COUNTERS]
     rows: dict[int, dict[str, float]] = {}
     for name in names:
-        for event in events[name]:
-            rows.setdefault(event.step, {"step": event.step})[name] = event.value
+        for step, value in events[name].items():
+            rows.setdefault(step, {"step": step})[name] = value
     return Rows(columns_of_entries([rows[step] for step in sorted(rows)], names), FORM)
 
 
-def _events(path: Path) -> dict[str, list[Event]]:
-    """Return the events by tag."""
+def _events(path: Path) -> dict[str, dict[int, float]]:
+    """Return the values by step of each tag."""
     if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
         raise LogError(_why_no_losses(path))
     try:
@@ -55,35 +47,33 @@ def _events(path: Path) -> dict[str, list[Event]]:
         raise LogError(f"event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
     files = [regular_file(file) for file in (path.rglob("*.tfevents.*") if path.is_dir() else [path])]
     folders = sorted({file.parent for file in files}) if path.is_dir() else [path]
-    events: dict[str, list[Event]] = {}
-    by_step: dict[str, dict[int, float]] = {}
+    events: dict[str, dict[int, float]] = {}
     for folder in folders:
         accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
         accumulator.Reload()
-        for tag, logged in _numbers(accumulator):
+        for tag, new in _numbers(accumulator):
             name = with_split(tag, str(folder.relative_to(path)) if folder != path else "")
-            earlier, new = by_step.setdefault(name, {}), {event.step: event.value for event in logged}
+            earlier = events.setdefault(name, {})
             if differs := sorted(step for step in earlier.keys() & new.keys() if earlier[step] != new[step]):
                 raise LogError(
                     f"{name} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
                     "folder of one training"
                 )
             earlier.update(new)
-            events.setdefault(name, []).extend(logged)
     return events
 
 
-def _numbers(accumulator: Any) -> Iterator[tuple[str, list[Event]]]:
-    """Yield the events of each tag whose values are numbers, as scalars or as tensors of TensorFlow 2."""
+def _numbers(accumulator: Any) -> Iterator[tuple[str, dict[int, float]]]:
+    """Yield the values by step of each tag that holds numbers, as scalars or as tensors of TensorFlow 2."""
     tags = accumulator.Tags()
     for tag in tags["scalars"]:
-        yield tag, [Event(event.wall_time, event.step, event.value) for event in accumulator.Scalars(tag)]
+        yield tag, {event.step: event.value for event in accumulator.Scalars(tag)}
     for tag in tags["tensors"]:
         from tensorboard.util.tensor_util import make_ndarray
 
-        arrays = [(event.wall_time, event.step, make_ndarray(event.tensor_proto)) for event in accumulator.Tensors(tag)]
-        if all(array.size == 1 and array.dtype.kind in "fiu" for _, _, array in arrays):
-            yield tag, [Event(time, step, float(array.item())) for time, step, array in arrays]
+        arrays = {event.step: make_ndarray(event.tensor_proto) for event in accumulator.Tensors(tag)}
+        if all(array.size == 1 and array.dtype.kind in "fiu" for array in arrays.values()):
+            yield tag, {step: float(array.item()) for step, array in arrays.items()}
 
 
 def _why_no_losses(path: Path) -> str:

@@ -261,15 +261,10 @@ def _start(series: Series, before: int, first: int) -> int:
     return before + 1 + int(going_back[0]) if len(going_back) else first
 
 
-def _have_other_totals(series: Series, rows: np.ndarray, following: np.ndarray) -> bool:
-    """Return whether both rows state the last step of a training, and another one."""
-    totals = {last_number(series.totals[rows]), last_number(series.totals[following])}
-    return len(totals) > 1 and None not in totals
-
-
 def _resumes(series: Series, segment: np.ndarray, following: np.ndarray) -> bool:
     """Return whether rows go on with the run before them: from inside it, with its total of steps, and at its level."""
-    if _starts_again(series, segment, following) or _have_other_totals(series, segment, following):
+    totals = {last_number(series.totals[segment]), last_number(series.totals[following])} - {None}
+    if _starts_again(series, segment, following) or len(totals) > 1:
         return False
     segment, following = (rows[np.isfinite(series.main[rows])] for rows in (segment, following))
     if not len(segment) or not len(following):
