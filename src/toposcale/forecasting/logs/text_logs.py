@@ -200,7 +200,7 @@ def _add_block(gathered: _Gathered, form: Form, row: int, numbers: Sequence[Sequ
     is_of_form = [*map(bool, numbers[0])]
     at = np.flatnonzero(is_of_form)
     try:
-        columns = [np.array([*map(float, compress(texts, is_of_form))]) for texts in numbers]
+        columns = [np.fromiter(map(float, compress(texts, is_of_form)), float, len(at)) for texts in numbers]
     except ValueError:  # digits that are not a number
         return 0
     gathered.blocks[form].append(np.column_stack([at + row, *columns]))
