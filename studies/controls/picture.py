@@ -11,23 +11,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from studies import small_tables
-from studies.study4.configurations import SCORE, TABLE
+from studies.controls.replication import SECOND
+from studies.controls.scale import SHARES, TRAINED_HERE
+from studies.controls.study_4 import STUDY_4, runs_of_study_4
+from studies.study4.configurations import SCORE
 from toposcale.figures import panels
 from toposcale.figures.style import styled
 from toposcale.forecasting import pictures
 
-STUDY_4 = Path("studies/study4/tables")
 DARK, PINK, ORANGE, GREEN, GREY = "#0b2f6b", "#b0347a", "#e08e0b", "#3a7d44", "#777777"
 TESTS = {
     "score of h0 among surrogates": ("score among surrogates", "o", PINK),
     "h0 beyond the nuclear norm": ("H0 given the nuclear norm", "s", DARK),
     "h0 beyond surrogates": ("H0 given its surrogates", "D", GREEN),
+}
+FRESH_RUNS = {
+    "tiny-3k-fifth": "3K, rate 0.003",
+    "small-7k-fifth": "7K, rate 0.003",
+    "tiny-3k-wikitext-fifth": "3K on WikiText-2",
 }
 
 
@@ -52,12 +58,9 @@ def scores(models: pd.DataFrame, sizes: pd.DataFrame) -> Figure:
     left.axvline(0, color=GREY, linewidth=0.8)
     panels.name_rows(left, [_words(str(name)) for name, _ in groups])
     left.set_xlabel("mean score of the matrices of a run")
-    for trained, colour in (("default run", ORANGE), ("default run, end", PINK), ("600 steps, batch 32", DARK)):
+    for trained, colour in zip((*SHARES, TRAINED_HERE), (ORANGE, PINK, DARK), strict=True):
         own = sizes[sizes["trained"] == trained]
-        if len(own):
-            right.plot(
-                own["n_parameters"], own["token_embedding"], "o", color=colour, label=f"token embedding, {trained}"
-            )
+        right.plot(own["n_parameters"], own["token_embedding"], "o", color=colour, label=f"token embedding, {trained}")
     right.plot(sizes["n_parameters"], sizes["rotated_token_embedding"], "x", color=GREY, label="the same, rotated")
     right.axhline(0, color=GREY, linewidth=0.8)
     right.set_xscale("log")
@@ -117,12 +120,9 @@ def effect_rows(folder: Path) -> Iterator[dict[str, object]]:
         for row in means[means["question"] == question].to_dict("records"):
             words = question.replace("h0", "H0").replace("beyond", "given")
             yield _effect(f"{words}, rate {row['rate']:g}", row)
-    for row in pd.read_csv(folder / "replicated.csv").to_dict("records"):
-        if row["question"] == "h0 beyond the nuclear norm":
-            half = np.arctanh(row["high"]) - np.arctanh(row["estimate"])
-            yield _effect(
-                f"the same, replication, {row['runs']} runs", row | {"detectable": np.tanh(half * 2.8 / 1.96)}
-            )
+    replicated = pd.read_csv(folder / "replicated.csv").query("question == 'h0 beyond the nuclear norm'")
+    for row in replicated[replicated["sample"] == SECOND].to_dict("records"):
+        yield _effect(f"the same, {FRESH_RUNS[row['entry']]}, {row['runs']} fresh runs", row)
     seeds = pd.read_csv(folder / "seeds.csv")
     for row in seeds[seeds["feature"].isin(["h0_total", "h0_mean"])].to_dict("records"):
         given = "norm and spectrum" if row["control"].endswith("spectrum") else "norm"
@@ -135,7 +135,7 @@ def _effect(words: str, row: Mapping[Any, Any]) -> dict[str, object]:
 
 def main(folder: Path, images: Path) -> None:
     """Write finding.csv, effects.csv and the figures."""
-    [models] = small_tables.read_configurations(STUDY_4, [TABLE], "`make study-4` trains them")
+    models = runs_of_study_4()
     small_tables.write(finding(models), folder / "finding.csv")
     effects = pd.DataFrame(effect_rows(folder))
     small_tables.write(effects, folder / "effects.csv")

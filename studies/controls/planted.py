@@ -18,10 +18,11 @@ import pandas as pd
 from scipy.stats import beta, norm
 
 from studies import small_tables
+from studies.controls.study_4 import POWER, runs_of_study_4
 from studies.controls.train import TOKEN_EMBEDDING, weights_file
 from studies.norms import MEAN_ROW_NORM, NORMS, mean_row_norm
 from studies.over_seeds import EarlyValues
-from studies.study4.configurations import H0, NUCLEAR, SCORE, TABLE, surrogate
+from studies.study4.configurations import H0, NUCLEAR, SCORE, surrogate
 from studies.study4.questions import (
     BEYOND_NUCLEAR,
     BEYOND_SURROGATES,
@@ -51,16 +52,17 @@ from toposcale.statistics.prewhitening import (
     with_squares,
 )
 
-SIMULATIONS, DRAWS = 1000, 999
+SIMULATIONS = 1000
+DRAWS = 999
 EFFECTS = (0.0, 0.03, 0.06, 0.09, 0.12, 0.16, 0.20, 0.30)
-REPORT_EFFECTS, REPORT_SIMULATIONS = (0.0, 0.3, 0.5, 0.7, 0.9), 100
+REPORT_EFFECTS = (0.0, 0.3, 0.5, 0.7, 0.9)
+REPORT_SIMULATIONS = 100
 AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Amounts of rotation between which a checkpoint of the report's control is drawn."""
 ROTATIONS = 4
 """Rotations of each run of the replication."""
-POWER, MAX_LEVEL = 0.8, 0.10
-"""Share of cases that is asked for, and the share that may be found without an effect."""
-STUDY_4 = Path("studies/study4/tables")
+MAX_LEVEL = 0.10
+"""Share of cases that may be found without an effect."""
 SCORE_BEYOND = next(question for question in SECONDARY if question.feature == SCORE)
 EVERYTHING = (*NORMS, NUCLEAR, surrogate("h0_mean"))
 """What the planted direction is orthogonal to, beside the losses so far."""
@@ -190,7 +192,7 @@ def ideal_power(effect: float, degrees_of_freedom: int) -> float:
 
 def natural(simulations: int, draws: int, *, spectrum: bool = True) -> Iterator[dict[str, Any]]:
     """Yield the rows of 1a: the runs of study 4, the effect planted along the score among surrogates."""
-    [models] = small_tables.read_configurations(STUDY_4, [TABLE], "`make study-4` trains them")
+    models = runs_of_study_4()
     for rate in (LOW_RATE, HIGH_RATE):
         own = models[models["learning_rate"] == rate]
         planted = plant(own, SCORE, (BEYOND_SURROGATES, BEYOND_NUCLEAR, SCORE_BEYOND), spectrum=spectrum)

@@ -17,18 +17,16 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm, t
 
 from studies import small_tables
+from studies.controls.study_4 import POWER, STUDY_4, runs_of_study_4
 from studies.over_seeds import fisher_interval
 from studies.paper_seeds.seeds import GIVEN, CrossedSeeds, configurations_of_seeds
 from studies.study4 import afterwards
-from studies.study4.configurations import TABLE
 from studies.study4.questions import LEVEL, PRIMARY
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.prewhitening import sign_flip_p_value
 
 PAPER = Path("studies/paper_seeds/tables")
-STUDY_4 = Path("studies/study4/tables")
-POWER = 0.8
 MODES = {"four modes": ("low", "high"), "low modes": ("low",), "high modes": ("high",)}
 
 
@@ -129,8 +127,7 @@ def mode_table(modes: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
 def main(folder: Path) -> None:
     """Write and print the tables."""
     results = seed_tables([pd.read_csv(path) for path in sorted(PAPER.glob("seed-*.csv.gz"))])
-    [models] = small_tables.read_configurations(STUDY_4, [TABLE], "`make study-4` trains them")
-    results["modes"] = mode_table(pd.read_csv(STUDY_4 / "modes.csv"), models)
+    results["modes"] = mode_table(pd.read_csv(STUDY_4 / "modes.csv"), runs_of_study_4())
     print(small_tables.sections(results, folder, "##"))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import linregress, t
 
 from studies import small_tables
 from studies.controls.train import scores_of
@@ -18,6 +19,8 @@ from toposcale.features import weights
 from toposcale.io import tensor_files
 
 SHARES = {"default run": 0.3, "default run, end": 1.0}
+TRAINED_HERE = "600 steps, batch 32"
+SCORES = ("mean_score", "token_embedding", "rotated_token_embedding")
 SETTINGS = weights.WeightSettings(features=("topology",), surrogate_draws=20, max_dimension=0)
 
 
@@ -36,12 +39,13 @@ def default_run(run: Path) -> pd.DataFrame:
 
 
 def slopes(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the slopes of the scores on the decimal logarithm of the parameters, with their standard errors."""
+    """Return the slopes of the scores on the decimal logarithm of the parameters, with 95% t intervals."""
     rows = []
-    for name in ("mean_score", "token_embedding", "rotated_token_embedding"):
-        size = np.log10(table["n_parameters"].to_numpy(np.float64))
-        (slope, _), covariance = np.polyfit(size, table[name].to_numpy(np.float64), 1, cov=True)
-        rows.append({"score": name, "models": len(table), "slope": slope, "standard_error": np.sqrt(covariance[0, 0])})
+    for name in SCORES:
+        fit = linregress(np.log10(table["n_parameters"]), table[name])
+        half = t.ppf(0.975, len(table) - 2) * fit.stderr
+        row = {"score": name, "models": len(table), "slope": fit.slope, "standard_error": fit.stderr}
+        rows.append(row | {"low": fit.slope - half, "high": fit.slope + half})
     return pd.DataFrame(rows)
 
 
@@ -49,9 +53,8 @@ def main(folder: Path, run: Path) -> None:
     """Write and print the tables."""
     parts = []
     if (folder / "scale.csv").exists():
-        parts.append(
-            pd.read_csv(folder / "scale.csv").drop(columns="validation_loss").assign(trained="600 steps, batch 32")
-        )
+        trained = pd.read_csv(folder / "scale.csv").drop(columns=["model", "validation_loss"])
+        parts.append(trained.sort_values(["n_parameters", "seed"]).assign(trained=TRAINED_HERE))
     path = folder / "sizes.csv"
     if (run / "tables/models.parquet").exists():
         parts.append(default_run(run))

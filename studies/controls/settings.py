@@ -16,6 +16,7 @@ import pandas as pd
 from scipy.stats import norm, t
 
 from studies import small_tables
+from studies.controls.study_4 import POWER
 from studies.norms import MEAN_ROW_NORM
 from studies.nulls.configurations import RUNS, table_of
 from studies.over_seeds import EARLY, LATER, SHARE, value_at_share
@@ -29,9 +30,14 @@ SCORE = "h0_surrogate_z"
 PENALTIES = np.logspace(-4, 3, 15)
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 """Widths of the Gaussian kernel, in units of the square root of the number of columns."""
-POWER = 0.8
-GROUP, KEPT, GROUPS = 8, 4, 2000
-RESAMPLES, GROUPS_OF_RESAMPLE = 1000, 200
+GROUP = 8
+"""Settings that start together in a decision on early stopping."""
+KEPT = 4
+"""Settings of a group that go on after 30% of the training."""
+GROUPS = 2000
+RESAMPLES = 1000
+GROUPS_OF_RESAMPLE = 200
+"""Groups that are drawn in each resample of the bootstrap."""
 POLICIES = ("loss at 30%", "base", "with topology", "at random")
 
 

@@ -42,7 +42,8 @@ NAME_COLUMNS = {"replication.csv.gz": "model", "settings.csv": "name", "scale.cs
 
 CONTEXT = 128
 SETTINGS = 120
-SETTING_STEPS, SETTING_WARMUP = 300, 30
+SETTING_STEPS = 300
+SETTING_WARMUP = 30
 SIGNUM_MOMENTUM = 0.9
 SIGNUM_RATE = (0.1, 0.3)
 """Rates of Signum, as shares of one that suits AdamW: its updates have full size in every coordinate."""
@@ -56,7 +57,10 @@ SETTING_FEATURES = (
     "h0_surrogate_z",
 )
 
-SCALE_STEPS, SCALE_WARMUP, SCALE_AT = 600, 60, 180
+SCALE_STEPS = 600
+SCALE_WARMUP = 60
+SCALE_AT = 180
+"""The step at which the models of question 5 are measured, 30% of their training."""
 TOKEN_EMBEDDING = "token_embedding.weight"
 
 

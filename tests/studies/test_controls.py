@@ -8,10 +8,10 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from studies.controls import gradient, planted, pooling, settings
+from studies.controls import gradient, planted, pooling, replication, settings, train
 from studies.controls.train import SETTINGS, signum
 from studies.controls.train import settings as drawn_settings
-from studies.study4.power import KINDS, simulated
+from studies.study4.power import KINDS, of_h0_alone, simulated
 from studies.study4.questions import BEYOND_NUCLEAR, BEYOND_SURROGATES, both_tests, read_of, tables_of
 from toposcale import homology
 from toposcale.training import trainer
@@ -59,6 +59,19 @@ def test_settings_differ_and_are_drawn_again():
     assert len({one.learning_rate for one in drawn}) == len(drawn) == SETTINGS
     assert drawn == drawn_settings()
     assert {one.optimizer for one in drawn} == {"adamw", "signum"}
+
+
+def test_restore_and_gather_write_the_rows_of_the_tables_again(tmp_path):
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    runs = pd.DataFrame({"model": ["a", "b"], "loss": [2.5, 3.25], "features": [0.125, np.nan]})
+    runs.to_csv(tables / "replication.csv.gz", index=False)
+    train.restore(tables, tmp_path / "work")
+    trained = tmp_path / "work/replication.csv.gz/b.csv"
+    trained.write_text(trained.read_text().replace("3.25", "3.5"))  # what was trained here is not overwritten
+    train.restore(tables, tmp_path / "work")
+    train.gather(tables, tmp_path / "work")
+    assert pd.read_csv(tables / "replication.csv.gz").equals(runs.replace(3.25, 3.5))
 
 
 def test_left_rotation_keeps_the_spectrum_and_removes_the_score():
@@ -134,6 +147,49 @@ def test_summary_interpolates_and_says_where_nothing_is_found():
     assert table.loc["c", "found_at_80"] == pytest.approx(0.15)
     assert np.isnan(table.loc["d", "found_at_80"])
     assert list(table["passes"]) == [True, False]
+
+
+def replicated(effects, first_effects=None, runs=60):
+    """The rows of a simulated replication, the first plan's runs of 3K with effects of their own."""
+    parts = []
+    for own, number in ((first_effects or effects, 0), (effects, replication.SEEN_SEEDS)):
+        kind = {0.003: own}
+        count = runs if number else replication.SEEN_SEEDS
+        models = simulated(kind, np.random.default_rng(3 + number), runs=count)
+        order = models.groupby("configuration").cumcount()
+        parts.append(models.assign(seed=1000 + number + order, model=models["model"] + f".{number}"))
+    models = pd.concat(parts, ignore_index=True)
+    entries = {count: entry for entry, count, *_ in replication.HYPOTHESES[:2]}
+    models = models.assign(entry=models["n_parameters"].map(entries))
+    expected = pd.read_csv(replication.STUDY_4 / "secondary.csv")
+    return replication.corrected(pd.DataFrame(replication.rows(models, expected, draws=499)))
+
+
+def test_replication_tests_the_sign_of_each_size_in_unseen_runs():
+    effects = of_h0_alone(-0.6)
+    table = replicated(effects, of_h0_alone(0.9))
+    own = table[table["question"] == "h0 beyond the nuclear norm"].set_index(["entry", "sample"])
+    small, large = (hypothesis.entry for hypothesis in replication.HYPOTHESES[:2])
+    assert own.loc[small, "runs"].to_dict() == {"first plan": 36, "second plan": 120, "both plans": 156}
+    assert own.loc[(small, "first plan"), "estimate"] > 0.2
+    assert own.loc[(small, "second plan"), "estimate"] < -0.2
+    assert own.loc[(small, "second plan"), "one_sided_p"] < 0.01  # below 0, as expected
+    assert own.loc[(large, "second plan"), "one_sided_p"] > 0.95  # below 0, and expected above
+    corrections = own["corrected_p"].dropna()
+    assert corrections.tolist() == pytest.approx(
+        [2 * own.loc[(small, "second plan"), "one_sided_p"], own.loc[(large, "second plan"), "one_sided_p"]]
+    )
+
+
+def test_size_difference_has_its_interval():
+    rows = [
+        {"entry": hypothesis.entry, "sample": "second plan", "question": "h0 beyond the nuclear norm"}
+        | dict(zip(("estimate", "low", "high"), np.tanh([z, z - 1.959964 / 10, z + 1.959964 / 10]), strict=True))
+        for hypothesis, z in zip(replication.HYPOTHESES[:2], (-0.2, 0.1), strict=True)
+    ]
+    [row] = replication.size_difference(pd.DataFrame(rows)).to_dict("records")
+    half = 1.959964 * np.sqrt(2) / 10
+    assert (row["difference"], row["low"], row["high"]) == pytest.approx((-0.3, -0.3 - half, -0.3 + half))
 
 
 def test_predictions_gain_by_what_tells_and_not_by_noise():

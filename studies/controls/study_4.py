@@ -1,0 +1,20 @@
+"""What the controls read of study 4: its tables and its runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from studies import small_tables
+from studies.study4.configurations import TABLE
+
+STUDY_4 = Path("studies/study4/tables")
+POWER = 0.8
+"""Share of cases in which an effect has to be found, by which the studies compare tests."""
+
+
+def runs_of_study_4() -> pd.DataFrame:
+    """Return a row for each run of study 4. UserError: they are not there."""
+    [runs] = small_tables.read_configurations(STUDY_4, [TABLE], "`make study-4` trains them")
+    return runs
