@@ -8,13 +8,14 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from studies.controls import gradient, planted, pooling, replication, settings, train
+from studies.controls import gradient, planted, pooling, replication, scale, settings, train
 from studies.controls.train import SETTINGS, signum
 from studies.controls.train import settings as drawn_settings
 from studies.study4.power import KINDS, of_h0_alone, simulated
 from studies.study4.questions import BEYOND_NUCLEAR, BEYOND_SURROGATES, both_tests, read_of, tables_of
 from toposcale import homology
-from toposcale.training import trainer
+from toposcale.io import tensor_files
+from toposcale.training import corpus, trainer
 from toposcale.training.gpt import GPTShape
 
 RANDOM = np.random.default_rng(0)
@@ -190,6 +191,30 @@ def test_size_difference_has_its_interval():
     [row] = replication.size_difference(pd.DataFrame(rows)).to_dict("records")
     half = 1.959964 * np.sqrt(2) / 10
     assert (row["difference"], row["low"], row["high"]) == pytest.approx((-0.3, -0.3 - half, -0.3 + half))
+
+
+def test_occurring_rows_tells_characters_that_never_occur(tmp_path):
+    text = "abcdefghijklmnopqrstuvwxyz"
+    tokens, _ = corpus.encode_characters(text * 10)
+    never = np.ones(128, dtype=bool)
+    never[tokens] = False
+    embedding = np.random.default_rng(9).standard_normal((128, 8))
+    embedding[never] = 0.1 * embedding[never] + 3  # rows that nothing tells apart move together
+    made = corpus.Corpus("files", "characters", 128, tokens, tokens, {}, {}, ())
+    (tmp_path / "corpus").mkdir()
+    corpus.save_corpus(made, tmp_path / "corpus/tokens.safetensors")
+    for step in (3, 10):
+        path = tmp_path / f"checkpoints/a/step-{step:08d}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensor_files.write(path, {"token_embedding.weight": embedding}, {})
+    (tmp_path / "tables").mkdir()
+    model = {"model": "a", "seed": 1, "n_parameters": 1024, "final_step": 10}
+    pd.DataFrame([model]).to_parquet(tmp_path / "tables/models.parquet")
+    [row, end] = scale.occurring_rows(tmp_path).to_dict("records")
+    assert row["occurring_rows"] == 26
+    assert row["all_rows"] < -10
+    assert abs(row["occurring"]) < 4
+    assert end["all_rows"] == row["all_rows"]
 
 
 def test_predictions_gain_by_what_tells_and_not_by_noise():

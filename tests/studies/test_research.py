@@ -47,6 +47,21 @@ def size_lines():
         yield f"| {size} | {' | '.join(cells)} |"
 
 
+def trained_size_lines():
+    """The scores by size, of the models that the controls trained."""
+    table = pd.read_csv(CONTROLS / "sizes.csv").query("trained == '600 steps, batch 32'")
+    for row in table.to_dict("records"):
+        scores = [f"{row[name]:.1f}" for name in ("mean_score", "token_embedding", "rotated_token_embedding")]
+        yield f"| {row['size']} | {row['n_parameters']:,} | {row['seed']} | {' | '.join(scores)} |"
+
+
+def slope_lines():
+    """The slopes of the scores on the decimal logarithm of the number of parameters."""
+    for row in pd.read_csv(CONTROLS / "slopes.csv").to_dict("records"):
+        slope = f"{row['slope']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
+        yield f"| {row['trained']} | {row['models']} | {row['score'].replace('_', ' ')} | {slope} |"
+
+
 def power_lines():
     """The smallest planted effect that each test finds in 80% of cases; of the report over all runs together."""
     table = pd.read_csv(CONTROLS / "planted_summary.csv")
@@ -61,8 +76,9 @@ def replication_lines():
     """The questions of study 4 in fresh runs, compared with what study 4 had."""
     for row in pd.read_csv(CONTROLS / "replicated.csv").to_dict("records"):
         before = with_interval({"estimate": row["study_4"], "low": row["study_4_low"], "high": row["study_4_high"]})
-        key = f"{row['entry'].removesuffix('-fifth')} | {row['runs']} | {row['question']}"
-        yield f"| {key} | {before} | {with_interval(row)} |"
+        key = f"{row['entry'].removesuffix('-fifth')} | {row['sample']} | {row['runs']} | {row['question']}"
+        p = "" if np.isnan(row["one_sided_p"]) else f"{row['one_sided_p']:.3f}"
+        yield f"| {key} | {before} | {with_interval(row)} | {p} |"
 
 
 def gain_lines():
@@ -96,7 +112,18 @@ def seeds_lines():
 
 @pytest.mark.parametrize(
     "lines",
-    [finding_lines, size_lines, pooled_lines, replication_lines, seeds_lines, gain_lines, stopping_lines, power_lines],
+    [
+        finding_lines,
+        size_lines,
+        trained_size_lines,
+        slope_lines,
+        pooled_lines,
+        replication_lines,
+        seeds_lines,
+        gain_lines,
+        stopping_lines,
+        power_lines,
+    ],
 )
 def test_research_has_the_rows_of_the_controls(lines):
     expected = list(lines())
