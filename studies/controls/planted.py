@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.stats import beta, norm
 
 from studies import small_tables
-from studies.controls.study_4 import POWER, runs_of_study_4
+from studies.controls.study_4 import POWER, SCORE_BEYOND, runs_of_study_4
 from studies.controls.train import TOKEN_EMBEDDING, weights_file
 from studies.norms import MEAN_ROW_NORM, NORMS, mean_row_norm
 from studies.over_seeds import EarlyValues
@@ -30,7 +30,6 @@ from studies.study4.questions import (
     LEVEL,
     LOW_RATE,
     MEAN,
-    SECONDARY,
     SQUARES,
     Question,
     read_of,
@@ -63,7 +62,6 @@ ROTATIONS = 4
 """Rotations of each run of the replication."""
 MAX_LEVEL = 0.10
 """Share of cases that may be found without an effect."""
-SCORE_BEYOND = next(question for question in SECONDARY if question.feature == SCORE)
 EVERYTHING = (*NORMS, NUCLEAR, surrogate("h0_mean"))
 """What the planted direction is orthogonal to, beside the losses so far."""
 

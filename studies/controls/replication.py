@@ -1,7 +1,8 @@
 """The replication: `PYTHONPATH=workflow python -m studies.controls.replication TABLES` (question 2 of the plans).
 
-It writes `replicated.csv`, the correlations of the primary questions of study 4 in fresh runs, by size and text, and
-`size_difference.csv`, how far the sizes differ.
+It writes `replicated.csv`, the correlations of the primary questions of study 4 in fresh runs, by size and text;
+`size_difference.csv`, how far the sizes differ; and, not planned, `together.csv`, what study 4 and the fresh runs have of
+topology beyond the spectrum.
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ import pandas as pd
 from scipy.stats import norm
 
 from studies import small_tables
-from studies.controls.study_4 import POWER, STUDY_4
+from studies.controls.study_4 import POWER, SCORE_BEYOND, STUDY_4, runs_of_study_4
 from studies.over_seeds import MIN_SEEDS, STUDY_DRAWS, fisher_interval
-from studies.study4.questions import BEYOND_NUCLEAR, LEVEL, LOW_RATE, PRIMARY, SEED, Question, read_of, tables_of
+from studies.study4.questions import (
+    BEYOND_NUCLEAR,
+    BEYOND_SURROGATES,
+    LEVEL,
+    LOW_RATE,
+    PRIMARY,
+    SEED,
+    Question,
+    read_of,
+    tables_of,
+)
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import fitted_configurations, permuted_correlations
 from toposcale.statistics.multiple_testing import holm
@@ -133,11 +144,38 @@ def size_difference(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([{"less": "3K less 7K", "difference": z, "low": z - half, "high": z + half}])
 
 
+def together(runs: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
+    """Return by size the correlations of topology beyond the spectrum in study 4, in the fresh runs, and their
+    common-effect mean, with 95% intervals."""
+    rows = []
+    for hypothesis in HYPOTHESES[:2]:
+        parts = {
+            "study 4": before[before["n_parameters"] == hypothesis.n_parameters],
+            "fresh": runs[runs["entry"] == hypothesis.entry],
+        }
+        for question in (BEYOND_SURROGATES, SCORE_BEYOND):
+            estimates = {name: tested(question, part, hypothesis.sign, draws=1)[:2] for name, part in parts.items()}
+            correlations, degrees = zip(*estimates.values(), strict=True)
+            mean = np.tanh(np.average(np.arctanh(correlations), weights=degrees))
+            estimates["together"] = float(mean), sum(degrees)
+            for name, (estimate, freedom) in estimates.items():
+                low, high = map(float, fisher_interval(np.array(estimate), freedom))
+                key = {"n_parameters": hypothesis.n_parameters, "question": question.name, "runs": name}
+                rows.append(key | {"estimate": estimate, "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
 def main(folder: Path) -> None:
     """Write and print the tables."""
     runs, expected = pd.read_csv(folder / "replication.csv.gz"), pd.read_csv(STUDY_4 / "secondary.csv")
     table = corrected(pd.DataFrame(rows(runs, expected)))
-    print(small_tables.sections({"replicated": table, "size_difference": size_difference(table)}, folder, "##"))
+    before = runs_of_study_4()
+    results = {
+        "replicated": table,
+        "size_difference": size_difference(table),
+        "together": together(runs, before[before["learning_rate"] == LOW_RATE]),
+    }
+    print(small_tables.sections(results, folder, "##"))
 
 
 if __name__ == "__main__":

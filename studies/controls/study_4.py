@@ -7,11 +7,14 @@ from pathlib import Path
 import pandas as pd
 
 from studies import small_tables
-from studies.study4.configurations import TABLE
+from studies.study4.configurations import SCORE, TABLE
+from studies.study4.questions import SECONDARY
 
 STUDY_4 = Path("studies/study4/tables")
 POWER = 0.8
 """Share of cases in which an effect has to be found, by which the studies compare tests."""
+
+SCORE_BEYOND = next(question for question in SECONDARY if question.feature == SCORE)
 
 
 def runs_of_study_4() -> pd.DataFrame:

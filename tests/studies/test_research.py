@@ -1,5 +1,6 @@
 """The page on research: its numbers are those of the committed tables, or of the pages in the commit that it names."""
 
+import io
 import re
 import subprocess
 
@@ -55,6 +56,15 @@ def trained_size_lines():
         yield f"| {row['size']} | {row['n_parameters']:,} | {row['seed']} | {' | '.join(scores)} |"
 
 
+def occurring_lines():
+    """The scores of token embeddings by whether their characters occur, of the default run."""
+    table = pd.read_csv(CONTROLS / "occurring.csv")
+    names = ("all_rows", "occurring", "never_occurring")
+    parts = [table[table["trained"] == trained].set_index("size") for trained in ("default run", "default run, end")]
+    for size in parts[0].index:
+        yield f"| {size} | {' | '.join(f'{part.loc[size, name]:.1f}' for part in parts for name in names)} |"
+
+
 def slope_lines():
     """The slopes of the scores on the decimal logarithm of the number of parameters."""
     for row in pd.read_csv(CONTROLS / "slopes.csv").to_dict("records"):
@@ -79,6 +89,15 @@ def replication_lines():
         key = f"{row['entry'].removesuffix('-fifth')} | {row['sample']} | {row['runs']} | {row['question']}"
         p = "" if np.isnan(row["one_sided_p"]) else f"{row['one_sided_p']:.3f}"
         yield f"| {key} | {before} | {with_interval(row)} | {p} |"
+
+
+def hypothesis_lines():
+    """The hypotheses of the second plan, in the unseen runs."""
+    table = pd.read_csv(CONTROLS / "replicated.csv").dropna(subset=["power"])
+    for row in table[table["sample"] == "second plan"].to_dict("records"):
+        size, *text = row["entry"].removesuffix("-fifth").split("-", 2)[1:]
+        numbers = f"{row['study_4']:+.3f} | {with_interval(row)} | {row['one_sided_p']:.3f} | {row['power']:.0%}"
+        yield f"| {size.upper()} | {'WikiText-2' if text else 'Python'} | {row['runs']} | {numbers} |"
 
 
 def gain_lines():
@@ -117,6 +136,8 @@ def seeds_lines():
         size_lines,
         trained_size_lines,
         slope_lines,
+        occurring_lines,
+        hypothesis_lines,
         pooled_lines,
         replication_lines,
         seeds_lines,
@@ -172,6 +193,21 @@ def test_the_numbers_of_a_retired_study_are_on_its_page_in_the_commit_that_is_na
         pytest.skip("the clone is shallow, or no clone")
     for estimate in re.findall(r"[+-]?\d+\.\d+%?", section):
         assert estimate in shown.stdout, estimate
+
+
+def test_second_plan_is_older_than_its_runs():
+    plan = re.search(r"the second plan .*? is commit ([0-9a-f]{8})", PAGE)[1]
+    git = ["git", "-C", str(ROOT)]
+    table = "studies/controls/tables/replication.csv.gz"
+    shown = subprocess.run([*git, "show", f"{plan}:{table}"], capture_output=True, check=False)
+    if shown.returncode:
+        pytest.skip("the clone is shallow, or no clone")
+    before, after = pd.read_csv(io.BytesIO(shown.stdout), compression="gzip"), pd.read_csv(ROOT / table)
+    assert len(before) == 36
+    assert set(before["model"]) < set(after["model"])
+    files = subprocess.run([*git, "ls-tree", "--name-only", plan, "studies/controls/tables/"], capture_output=True)
+    assert b"scale.csv" not in files.stdout
+    assert subprocess.run([*git, "merge-base", "--is-ancestor", plan, "HEAD"], check=False).returncode == 0
 
 
 def test_plan_of_the_controls_is_older_than_its_tables():
