@@ -1,5 +1,6 @@
 """Train one model through one checkpoint or through all of them."""
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -95,14 +96,15 @@ class TrainingJob:
 
     def resume(self):
         """Return the state that a killed job left, or the initial one, and the remaining checkpoints."""
-        try:
-            metadata = tensor_files.read(self.optimiser)[1]
-            if metadata["job"] == self.signature():
-                step = int(metadata["step"])
-                state = trainer.load_state(self.part("checkpoint", step), self.optimiser, self.shape, self.device)
-                return state, self.steps[self.steps.index(step) + 1 :]
-        except (UserError, KeyError, ValueError):
-            pass  # nothing usable was left: start again
+        if self.optimiser.exists():
+            try:
+                metadata = tensor_files.read_metadata(self.optimiser)
+                if metadata.get("job") == self.signature():
+                    step = int(metadata["step"])
+                    state = trainer.load_state(self.part("checkpoint", step), self.optimiser, self.shape, self.device)
+                    return state, self.steps[self.steps.index(step) + 1 :]
+            except UserError as error:
+                logging.info("starts again, since what a killed job left cannot be read: %s", error)
         inputs = self.snakemake.input
         if inputs.checkpoint:
             state = trainer.load_state(inputs.checkpoint, inputs.optimiser, self.shape, self.device)

@@ -43,6 +43,12 @@ def test_pattern_reads_its_groups(text, pattern, tmp_path):
     assert f"read by the pattern: {len(ROWS)} matches, the first in line 1: step" in curve.notes[0]
 
 
+def test_pattern_reads_utf_16_as_windows_writes_it(tmp_path):
+    path = tmp_path / "windows.txt"
+    path.write_bytes("".join(f"at {step} cost {loss}\r\n" for step, loss in ROWS).encode("utf-16"))
+    assert points(loss_curves.read(path, pattern=r"at (?P<step>\d+) cost (?P<loss>[\d.]+)")) == ROWS
+
+
 def test_pattern_reads_splits_facts_and_batches_of_epochs(tmp_path):
     path = tmp_path / "main.log"
     path.write_text(

@@ -70,6 +70,18 @@ def test_a_killed_training_goes_on(tmp_path):
     assert (killed.path / sketches).read_bytes() == (whole.path / sketches).read_bytes()
 
 
+def test_a_killed_training_starts_again_where_its_optimiser_is_damaged(tmp_path):
+    killed = long_training(tmp_path / "killed")
+    start_and_kill(killed, 4, "checkpoints/one/unfinished/checkpoint-*")
+    optimiser = killed.results / "checkpoints/one/unfinished/optimiser"
+    optimiser.write_bytes(optimiser.read_bytes()[:100])
+    killed.snakemake("--unlock")
+    killed.snakemake(TARGET)
+    log = (killed.results / "logs/train/one/all.log").read_text()
+    assert "starts again, since what a killed job left cannot be read" in log
+    assert f"step 0 of {EVERY}," in log
+
+
 def slurm_job(workspace, number):
     """The command of profiles/slurm/run.sh on a workspace, and the environment that SLURM gives to a job of a number."""
     command = workspace.command(TARGET)

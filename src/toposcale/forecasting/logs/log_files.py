@@ -32,16 +32,22 @@ OTHER_FILES = {
 """Kinds of files that hold no log, each with its remedy, by a pattern of their first bytes."""
 
 
+def content_of(path: Path) -> bytes:
+    """Return the content of a file, uncompressed; a text in UTF-16 with its mark, as Windows writes it, in UTF-8."""
+    content = read_plain_or_gzip(path)
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return content.decode("utf-16", "replace").encode("utf-8", "replace")
+    return content
+
+
 def read(path: Path, named: Collection[str] = (), pattern: str | None = None) -> Rows:
     """Read a file; raise LogError if it is missing, damaged or not a log.
 
     named: columns that the user named. pattern: expression of the lines of a text log.
     """
-    content = read_plain_or_gzip(path)
+    content = content_of(path)
     if pattern is not None:
         return patterns.read(content, pattern)
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
-        content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     if content.startswith((b"PAR1", b"ARROW1")) or suffix == ".parquet":
         from toposcale.forecasting.logs import table_files  # imports pyarrow

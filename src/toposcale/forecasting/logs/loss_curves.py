@@ -41,7 +41,6 @@ from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import MAX_STEPS
 from toposcale.forecasting.runs.series import logged_again
 from toposcale.io.errors import UserError, counted
-from toposcale.io.files import read_plain_or_gzip
 
 MAX_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
@@ -166,7 +165,7 @@ def of_columns(
 
 def _remedy(path: Path, error: LogError, chosen: Mapping[str, str], run: int | None) -> str:
     """Return the remedy for a text log that is not understood: a pattern that was tried on it, or how one looks."""
-    content = read_plain_or_gzip(path)
+    content = log_files.content_of(path)
     if pattern := patterns.suggested(content, starts_again=isinstance(error, StepsOfEpochsError)):
         with suppress(LogError, UserError):
             rows = patterns.read(content, pattern)
