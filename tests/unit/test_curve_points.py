@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toposcale.forecasting.runs.series import bin_medians
+from toposcale.forecasting.runs.curves import bin_medians
 
 
 @given(st.lists(st.floats(0.1, 20), min_size=2, max_size=50))

@@ -20,9 +20,10 @@ from toposcale.forecasting.laws import discrepancy, priors
 from toposcale.forecasting.laws.annealing import CENTRES, FIT_CHANGES, MAX_CHANGES, Prepared, law, prepare
 from toposcale.forecasting.laws.priors import Gaussian, Prior
 from toposcale.forecasting.laws.published_law import published_reducible_loss
+from toposcale.forecasting.runs.curves import bin_medians
 from toposcale.forecasting.runs.facts import RunFacts, is_usual_aspect_ratio
 from toposcale.forecasting.runs.learning_rate_schedule import first_peak
-from toposcale.forecasting.runs.series import bin_medians, noise_of
+from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 
 POINTS, POINTS_OF_OTHERS = 20, 10

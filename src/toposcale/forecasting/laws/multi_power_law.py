@@ -9,7 +9,8 @@ import numpy as np
 from toposcale.forecasting.laws.annealing import CENTRES, MAX_CHANGES, NAMES, Prepared, law, prepare
 from toposcale.forecasting.laws.discrepancy import map_estimate
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
-from toposcale.forecasting.runs.series import bin_medians, noise_of
+from toposcale.forecasting.runs.curves import bin_medians
+from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.ndimage import grey_closing, rank_filter
 
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.series import bin_medians, noise_of
+from toposcale.forecasting.runs.series import noise_of
 
 SPIKE = 0.03
 """A loss is a spike where it lies this share, and six times the noise, above the medians of the rows on both sides."""
@@ -216,6 +216,28 @@ def binned(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule
     """Return medians of values (rows,) after the warm-up, in `LOG_BINS` geometric bins and more in a decay."""
     steps, values = after_warmup(steps, np.where(is_outlier(steps, values, schedule), np.nan, values), schedule)
     return Curve(*bin_medians(steps, values, LOG_BINS, schedule.rates))
+
+
+def bin_medians(
+    steps: np.ndarray, values: np.ndarray, bins: int, rates: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Median steps and median values in at most `bins` geometric bins; steps ascending.
+
+    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs it.
+    """
+    if len(steps) < 2:
+        return steps, values
+    first, last = max(steps[0], 1.0), steps[-1] * (1 + 1e-9)
+    position = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
+    if rates is not None and len(rates):
+        decay_so_far = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
+        decayed = decay_so_far[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
+        position += bins / 2 * (decayed - decayed[0])
+    _, starts, bins_of_rows = np.unique(np.floor(position), return_index=True, return_inverse=True)
+    ends = np.append(starts[1:], len(steps))
+    lower, upper = (starts + ends - 1) // 2, (starts + ends) // 2  # the middle row twice, or the two in the middle
+    sorted_in_bins = values[np.lexsort((values, bins_of_rows))]
+    return (steps[lower] + steps[upper]) / 2, (sorted_in_bins[lower] + sorted_in_bins[upper]) / 2
 
 
 MIN_SHIFT = 0.03

@@ -1,4 +1,4 @@
-"""Columns of steps and values, as tables and logs hold them: in order, on one grid, in bins, and their noise."""
+"""Columns of steps and values, as tables and logs hold them: in order, on one grid, and their noise."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,28 +39,6 @@ def on_grid(grid: np.ndarray, steps: np.ndarray, values: np.ndarray) -> np.ndarr
     _, target, source = np.intersect1d(grid, steps, return_indices=True)
     aligned[target] = values[source]
     return aligned
-
-
-def bin_medians(
-    steps: np.ndarray, values: np.ndarray, bins: int, rates: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Median steps and median values in at most `bins` geometric bins; steps ascending.
-
-    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs it.
-    """
-    if len(steps) < 2:
-        return steps, values
-    first, last = max(steps[0], 1.0), steps[-1] * (1 + 1e-9)
-    position = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
-    if rates is not None and len(rates):
-        decay_so_far = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
-        decayed = decay_so_far[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
-        position += bins / 2 * (decayed - decayed[0])
-    _, starts, bins_of_rows = np.unique(np.floor(position), return_index=True, return_inverse=True)
-    ends = np.append(starts[1:], len(steps))
-    lower, upper = (starts + ends - 1) // 2, (starts + ends) // 2  # the middle row twice, or the two in the middle
-    sorted_in_bins = values[np.lexsort((values, bins_of_rows))]
-    return (steps[lower] + steps[upper]) / 2, (sorted_in_bins[lower] + sorted_in_bins[upper]) / 2
 
 
 MIN_FOR_NOISE = 7
