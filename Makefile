@@ -155,7 +155,7 @@ endif
 
 # Every number of docs/decisions.md. ONLY=published: only of the published runs, nothing is trained. ONLY=analysis: of the small
 # tables that are there. ONLY=all: after a correction of the published runs or a change of the law, all that depends on them,
-# from the prior on; about two hours on two cores. Else every alternative that is missing is trained first.
+# from the prior on; half an hour of CPU time. Else every alternative that is missing is trained first.
 STUDY = OMP_NUM_THREADS=1 $(BIN)/python -m
 decisions: $(VENV)/.runtime
 ifeq ($(ONLY),)
