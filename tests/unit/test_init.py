@@ -71,10 +71,12 @@ def test_init_and_check_name_the_same_log_of_a_folder(here, capsys):
 
 def test_init_takes_no_log_of_another_run(here, capsys):
     """The folder around a run may hold anybody's logs; that around its checkpoints is the run's own."""
+    save(here / "run", 10, 20)
     save(here / "run/checkpoints", 10, 20)
     (here / "another.csv").write_text(LOSSES)
     written(capsys, "init", "run")
     assert "# losses: losses.csv" in Path("mine.yaml").read_text()
+    assert "no trainer_state.json there" in written(capsys, "check", "run", status=1)
     (here / "run/train.csv").write_text(LOSSES)
     written(capsys, "init", "run/checkpoints", "--output", "part.yaml")
     assert "losses: run/train.csv" in Path("part.yaml").read_text()
