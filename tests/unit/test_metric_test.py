@@ -236,8 +236,17 @@ def test_test_metric_reads_the_same_of_every_file(log, tmp_path):
     features = table.melt("step", ["same"], "feature").assign(layer="all")
     features.to_csv(tmp_path / "features.csv", index=False)
     table[["step", "validation_loss"]].to_csv(tmp_path / "loss.csv", index=False)
+    long = table.melt("step", ["validation_loss"], "metric").assign(model="mine")
+    long.to_csv(tmp_path / "long.csv", index=False)
     p = answers(log, "same")["same", "within runs"].p
-    for files in ("spaced.csv", "log.jsonl", "log.parquet", "wandb.csv", ("features.csv", "loss.csv")):
+    for files in (
+        "spaced.csv",
+        "log.jsonl",
+        "log.parquet",
+        "wandb.csv",
+        ("features.csv", "loss.csv"),
+        ("features.csv", "long.csv"),
+    ):
         names = [files] if isinstance(files, str) else files
         assert answers([tmp_path / name for name in names], "same")["same", "within runs"].p == p
 

@@ -221,12 +221,13 @@ def _names(sources: list[Source]) -> list[str]:
 
 
 def _of_one_source(table: pd.DataFrame, run: str | None, name: str) -> pd.DataFrame:
-    """Return a table with the columns run and step: of a W&B export, of features in long form, or of one row a step."""
+    """Return a table with the columns run and step: of a W&B export, of values in long form, or of one row a step."""
     table = table.rename(columns=lambda column: str(column).strip())
-    if {"feature", "value"} <= set(table.columns):
+    quantity = "feature" if "feature" in table else "metric"
+    if {quantity, "value"} <= set(table.columns):
         whole = table[table["layer"] == ALL_LAYERS] if "layer" in table else table
         index = [key for key in ("run", "model", STEP) if key in table]
-        table = whole.pivot_table(index=index, columns="feature", values="value", aggfunc="last").reset_index()
+        table = whole.pivot_table(index=index, columns=quantity, values="value", aggfunc="last").reset_index()
     step = max(
         (column for column in table.columns if names.plain_name(column) in names.COUNTERS and " - " not in column),
         key=lambda column: names.COUNTERS[names.plain_name(column)],
