@@ -155,7 +155,8 @@ endif
 
 # Every number of docs/decisions.md. ONLY=published: only of the published runs, nothing is trained. ONLY=analysis: of the small
 # tables that are there. ONLY=all: after a correction of the published runs or a change of the law, all that depends on them,
-# from the prior on; half an hour of CPU time. Else every alternative that is missing is trained first.
+# from the prior on; half an hour of CPU time; with CURVES=FOLDER those of the multi-power law too, which are not redistributed.
+# Else every alternative that is missing is trained first.
 STUDY = OMP_NUM_THREADS=1 $(BIN)/python -m
 decisions: $(VENV)/.runtime
 ifeq ($(ONLY),)
@@ -171,6 +172,7 @@ endif
 ifeq ($(ONLY),all)
 	for study in run_pairs decay_starts random_laws small_models; do $(STUDY) studies.$$study || exit 1; done
 	for table in young ablation; do $(STUDY) studies.decisions $$table || exit 1; done
+	$(if $(CURVES),$(STUDY) studies.published_curves "$(CURVES)")
 endif
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
