@@ -353,7 +353,8 @@ _UNMEASURED = {
 def _with_failure(series: Series) -> Series:
     """Return the series with empty training losses at the end infinite: pandas writes NaN as an empty cell.
 
-    Rows of evaluations and summaries are recognised by values in columns that rows of a loss leave empty.
+    Rows with a learning rate or a validation loss are a schedule that goes on, or evaluations. Summaries are recognised by
+    values in columns that rows of a loss leave empty.
     """
     losses = series.of("loss")
     logged = np.flatnonzero(~np.isnan(losses))
@@ -362,7 +363,7 @@ def _with_failure(series: Series) -> Series:
     is_empty = np.arange(len(losses)) > logged[-1]
     for name, values in {**series.values, **series.others}.items():
         known = known_cells(values)
-        if name not in ("step", "loss") and known[logged].mean() < 0.5:
+        if name not in ("step", "loss") and (name in series.values or known[logged].mean() < 0.5):
             is_empty &= ~known
     if not is_empty.any() or is_empty.sum() < np.diff(logged).max():
         return series
