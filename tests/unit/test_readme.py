@@ -63,4 +63,9 @@ def test_topology():
     assert fourth["n_models"].groupby(fourth["rate"]).first().sum() == 3200
     beyond = fourth[fourth["question"] == "h0 beyond surrogates"]
     assert (beyond["q"] > 0.05).all()
-    assert "In 3,200 runs of 3K and 7K parameters, H0 of the weights did not predict the final loss beyond" in TEXT
+    assert "Beyond their sum it predicted the final loss, also in fresh runs; beyond all it did not" in TEXT
+    fresh = pd.read_csv(STUDIES / "controls/tables/replicated.csv")
+    fresh = fresh[fresh["sample"] == "second plan"].set_index("question")
+    assert (fresh.loc["h0 beyond the nuclear norm", "corrected_p"] < 0.05).tolist() == [True, True]
+    given_surrogates = fresh.loc["h0 beyond surrogates"]
+    assert ((given_surrogates["low"] < 0) & (given_surrogates["high"] > 0)).all()
