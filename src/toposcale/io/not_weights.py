@@ -45,9 +45,12 @@ _MIN_POSITIONS = 6
 _MIN_ENTRIES = 64  # from here on no weights are only zeros and ones
 
 
-def is_buffer(name: str) -> bool:
-    """Return True if a tensor of this name is a buffer (a mask or a table), not a weight."""
-    return _BUFFERS.search(name) is not None
+def is_buffer(name: str, n_axes: int | None = None) -> bool:
+    """Return True if a tensor of this name is a buffer (a mask or a table), not a weight.
+
+    n_axes: number of its axes, if known. A bias with one axis is that of a linear layer; a mask has more.
+    """
+    return _BUFFERS.search(name) is not None and not (n_axes == 1 and name.endswith(".bias"))
 
 
 def with_reasons(
@@ -73,9 +76,7 @@ def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str
 
     A matrix of one value is a weight, as some start so, unless it is called a mask.
     """
-    if is_buffer(name) and not (
-        name.endswith(".bias") and len(shape) == 1
-    ):  # of a linear layer; a buffer has more axes
+    if is_buffer(name, len(shape)):
         return BY_NAME
     if not re.match(r"(torch\.)?b?f(loat)?\d", dtype, re.I):  # "F32", "BF16", "torch.float32"
         return COMPLEX if re.search("complex|^C", dtype) else INTEGERS
