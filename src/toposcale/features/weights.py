@@ -263,11 +263,12 @@ def _describe_matrix(
             lambda matrix: _describe_matrix(matrix, _largest_entry(matrix), layer, settings, names)[:2], weight.shape
         )
         return features, diagrams, np.full(1, np.nan)
+    is_vector = 1 in weight.shape and bool(weight.any())
     with warnings.catch_warnings():
-        if 1 in weight.shape and weight.any():
+        if is_vector:
             warnings.simplefilter("ignore")  # what one row or column lacks is left out
         features, diagrams, tree = _describe_finite(weight, layer, settings, names)
-    if 1 in weight.shape and weight.any():
+    if is_vector:
         features = {name: value for name, value in features.items() if not np.isnan(value)}
     return features, diagrams, tree
 

@@ -131,7 +131,8 @@ class FamilyLaw:
         self._log_last_time = 0.0  # log of the intrinsic training time at the last loss: the origin of `log_time`
         points = _joined([self._observed_points(run, binned[i][0], i) for i, run in enumerate(runs)])
         self._log_last_time = float(points.changes.log_time[len(binned[0][0]) - 1])
-        points.changes.log_time[:] -= self._log_last_time
+        log_time = points.changes.log_time - self._log_last_time
+        points = points._replace(changes=points.changes._replace(log_time=log_time))
         self._points = points.of_discrepancy
         noise = [np.full(len(losses), np.hypot(priors.MIN_NOISE_SD, noise_of(losses))) for _, losses in binned]
         self._fit, self.last_discrepancy_sd = discrepancy.fit(

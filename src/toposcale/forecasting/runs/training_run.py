@@ -275,7 +275,7 @@ class TrainingRun:
     @property
     def lowest_loss(self) -> float:
         """Lowest loss of the log and of the metric; one of 0 or less, as of a policy or a flow, is not in nats."""
-        return float(np.fmin.reduce([*self.losses, *self.checkpoint_losses], initial=np.inf))
+        return float(np.fmin.reduce(np.concatenate([self.losses, self.checkpoint_losses]), initial=np.inf))
 
     @cached_property
     def metric_curve(self) -> Curve:
