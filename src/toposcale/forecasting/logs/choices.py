@@ -345,11 +345,8 @@ def _from_bits(series: Series, ratios: Collection[float], *, is_named: bool) -> 
 
 def _refuse_contradiction(series: Series, perplexity: str, quantity: str) -> None:
     """Raise LogError for a loss whose exponential is not the perplexity beside it; name the column that is."""
-    wanted, values, loss = (
-        np.log(numbers_or_nan(series.others[perplexity])),
-        series.of(quantity),
-        series.names[quantity],
-    )
+    values, loss = series.of(quantity), series.names[quantity]
+    wanted = np.log(numbers_or_nan(series.others[perplexity]))
     ratios = {name: np.nanmedian(wanted / numbers_or_nan(cells)) for name, cells in series.others.items()}
     agreeing = [name for name, ratio in ratios.items() if abs(ratio - 1) <= MAX_PERPLEXITY_MISMATCH]
     remedy = f"If {loss} is only the cross-entropy, say so with --loss-column {loss} (loss_column)"

@@ -55,9 +55,8 @@ def read(path: Path, named: Collection[str] = (), pattern: str | None = None) ->
         form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
         return Rows(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
     content = content.rstrip(b"\0")  # a disk that was full
-    content = (
-        content.lstrip(b"\0") if content.startswith(b"\0\0") else content
-    )  # a log that was cut while it was written
+    if content.startswith(b"\0\0"):  # a log that was cut while it was written
+        content = content.lstrip(b"\0")
     content = content.removeprefix(b"\xef\xbb\xbf")
     _refuse_others(path, content, suffix)
     start = content[:65536].decode("utf-8", "replace").lstrip()

@@ -24,7 +24,8 @@ def with_steps_of_bars(readings: Sequence[Reading], bars: Sequence[Reading]) -> 
     if not (bars and any(reading.is_training for reading in logged)):
         return [*readings], ()
     columns = [np.stack([bar.rows, bar.columns["step"], bar.columns.get(END, 0 * bar.rows)]) for bar in bars]
-    rows, steps, totals = (drawn := np.concatenate(columns, axis=1))[:, np.argsort(drawn[0], kind="stable")]
+    drawn = np.concatenate(columns, axis=1)
+    rows, steps, totals = drawn[:, np.argsort(drawn[0], kind="stable")]
     is_training = totals == totals.max()
     places, steps, total = rows[is_training], np.array([np.nan, *steps[is_training], np.nan]), totals.max()
     around = {reading: steps[np.searchsorted(places, reading.rows) + np.array([[0], [1]])] for reading in logged}
