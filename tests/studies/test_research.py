@@ -38,14 +38,17 @@ def finding_lines():
         yield f"| {size} | {rate} | {decay} | {row['runs']} | {numbers} |"
 
 
-def size_lines():
-    """The scores by size, of the default run."""
-    table = pd.read_csv(CONTROLS / "sizes.csv")
-    names = ("mean_score", "token_embedding", "rotated_token_embedding")
+def default_run_lines(table, columns):
+    """Some columns of a table by size, of the default run at 30% of the training and at its end."""
+    table = pd.read_csv(CONTROLS / table)
     parts = [table[table["trained"] == trained].set_index("size") for trained in ("default run", "default run, end")]
     for size in parts[0].index:
-        cells = [f"{part.loc[size, name]:.1f}" for part in parts for name in names]
-        yield f"| {size} | {' | '.join(cells)} |"
+        yield f"| {size} | {' | '.join(f'{part.loc[size, column]:.1f}' for part in parts for column in columns)} |"
+
+
+def size_lines():
+    """The scores by size, of the default run."""
+    yield from default_run_lines("sizes.csv", ("mean_score", "token_embedding", "rotated_token_embedding"))
 
 
 def trained_size_lines():
@@ -58,11 +61,7 @@ def trained_size_lines():
 
 def occurring_lines():
     """The scores of token embeddings by whether their characters occur, of the default run."""
-    table = pd.read_csv(CONTROLS / "occurring.csv")
-    names = ("all_rows", "occurring", "never_occurring")
-    parts = [table[table["trained"] == trained].set_index("size") for trained in ("default run", "default run, end")]
-    for size in parts[0].index:
-        yield f"| {size} | {' | '.join(f'{part.loc[size, name]:.1f}' for part in parts for name in names)} |"
+    yield from default_run_lines("occurring.csv", ("all_rows", "occurring", "never_occurring"))
 
 
 def slope_lines():
