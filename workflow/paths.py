@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 STEP_DIGITS = 8
 ALL = "all"
-"""What {checkpoints} stands for in the names of files of all checkpoints of a model."""
+"""Value of {checkpoints} in the names of files of all checkpoints of a model."""
 
 ROOT = Path(__file__).resolve().parent.parent
 """The folder of the project, or of the workflow in an installed toposcale."""

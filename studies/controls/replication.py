@@ -40,9 +40,10 @@ FIRST, SECOND, BOTH = "first plan", "second plan", "both plans"
 
 
 class Hypothesis(NamedTuple):
-    """What a plan expects of H0 given the nuclear norm: the sign of the correlation, and the level of its test.
+    """Hypothesis of a plan on the correlation of H0 given the nuclear norm with the final loss.
 
-    level: of the strictest step of Holm's correction, for the hypotheses of the family.
+    entry: models whose fresh runs test it. n_parameters: their size, by which study 4 has the correlation. sign: that of
+    the correlation. in_family: whether Holm's correction is over it and the others of the family.
     """
 
     entry: str
@@ -52,7 +53,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def level(self) -> float:
-        """The level that power is computed for."""
+        """Level of the test that power is computed for; in the family, that of the strictest step of Holm's correction."""
         return LEVEL / 2 if self.in_family else LEVEL
 
 
@@ -158,8 +159,8 @@ def together(runs: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
             correlations, degrees = zip(*estimates.values(), strict=True)
             mean = np.tanh(np.average(np.arctanh(correlations), weights=degrees))
             estimates["together"] = float(mean), sum(degrees)
-            for name, (estimate, freedom) in estimates.items():
-                low, high = map(float, fisher_interval(np.array(estimate), freedom))
+            for name, (estimate, degrees_of_freedom) in estimates.items():
+                low, high = map(float, fisher_interval(np.array(estimate), degrees_of_freedom))
                 key = {"n_parameters": hypothesis.n_parameters, "question": question.name, "runs": name}
                 rows.append(key | {"estimate": estimate, "low": low, "high": high})
     return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""What the controls read of study 4: its tables and its runs."""
+"""Tables and runs of study 4 that the controls read."""
 
 from __future__ import annotations
 

@@ -308,13 +308,13 @@ def _require(name: str, columns: Iterable[str], option: str) -> None:
 def _require_numbers(name: str, rows: pd.DataFrame, option: str) -> None:
     """Raise UserError if a column is not there, holds no numbers, or is the step, which has its own role."""
     if name == STEP:
-        raise UserError(f"{option} {name}: the step is held fixed in every test, and is no metric and no loss")
+        raise UserError(f"{option} {name}: the step is held fixed in every test, so it is neither a metric nor a loss")
     _require(name, rows.columns.drop("run"), option)
     _check_numbers(name, rows[name], option)
 
 
 def _check_numbers(name: str, values: pd.Series, option: str) -> None:
-    """Raise UserError with the first value that is no number if a column holds others."""
+    """Raise UserError with the first value that is not a number, if a column holds one."""
     if not pd.api.types.is_numeric_dtype(values):
         values = values.dropna()
         others = values[pd.to_numeric(values, errors="coerce").isna()]

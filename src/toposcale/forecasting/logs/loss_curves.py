@@ -347,7 +347,7 @@ _UNMEASURED = {
     "is NaN between evaluations": _between_evaluations,
     "repeats the value of the row before": _carried_forward,
 }
-"""What rows without a validation loss hold in its place, and where they do, (rows,)."""
+"""Placeholders of rows without a validation loss, and the functions that find these rows, (rows,)."""
 
 
 def _with_failure(series: Series) -> Series:
